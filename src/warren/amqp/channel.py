@@ -52,18 +52,18 @@ RECEIVED: Final[dict[ChannelState, _Moves]] = {
     },
     ChannelState.CLOSE_RECEIVED: {},
 }
-_SAY: Final[_Moves] = {
+_SENDABLE: Final[_Moves] = {
     spec.made_by: ChannelState.OPEN for (number, _), spec in METHODS.items() if number > 10 and spec.is_from_server
 }
 SENT: Final[dict[ChannelState, _Moves]] = {
     ChannelState.UNOPENED: {},
     ChannelState.OPEN: {
-        **{kind: state for kind, state in _SAY.items() if kind is not ChannelCloseOk},
+        **{kind: state for kind, state in _SENDABLE.items() if kind is not ChannelCloseOk},
         ChannelClose: ChannelState.CLOSE_SENT,
     },
     ChannelState.CLOSE_SENT: {},
     ChannelState.CLOSE_RECEIVED: {
-        **{kind: ChannelState.CLOSE_RECEIVED for kind in _SAY if kind is not ChannelClose},
+        **{kind: ChannelState.CLOSE_RECEIVED for kind in _SENDABLE if kind is not ChannelClose},
         ChannelCloseOk: ChannelState.UNOPENED,
     },
 }

@@ -194,10 +194,10 @@ _READERS: Final[dict[str, Callable[[bytes, int, int], tuple[Any, int]]]] = {
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def encode(told: Method) -> bytes:
+def encode(method: Method) -> bytes:
     """The payload of a method frame."""
-    spec = told.SPEC
-    values = iter([getattr(told, each.name) for each in spec.fields])
+    spec = method.SPEC
+    values = iter([getattr(method, each.name) for each in spec.fields])
     parts = [_IDS.pack(spec.class_id, spec.method_id)]
     for kind, count in spec.groups:
         some = [next(values) for _ in range(count)]

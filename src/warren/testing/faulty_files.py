@@ -128,20 +128,20 @@ class FaultyFiles:
         return FaultyFile(self, self._change("create", (path,), lambda: self.inner.create(path)))
 
     def open(self, path: str, writable: bool = False) -> FaultyFile:
-        return FaultyFile(self, self._look("open", path, lambda: self.inner.open(path, writable)))
+        return FaultyFile(self, self._read_operation("open", path, lambda: self.inner.open(path, writable)))
 
     def exists(self, path: str) -> bool:
-        return self._look("exists", path, lambda: self.inner.exists(path))
+        return self._read_operation("exists", path, lambda: self.inner.exists(path))
 
     def stat(self, path: str) -> FileStat:
-        return self._look("stat", path, lambda: self.inner.stat(path))
+        return self._read_operation("stat", path, lambda: self.inner.stat(path))
 
     def list(self, directory: str) -> list[str]:
-        return self._look("list", directory, lambda: self.inner.list(directory))
+        return self._read_operation("list", directory, lambda: self.inner.list(directory))
 
     def make_directories(self, path: str) -> None:
         if self.exists(path):
-            self._look("stat", path, lambda: self.inner.make_directories(path))
+            self._read_operation("stat", path, lambda: self.inner.make_directories(path))
             return
         if not self.exists(parent(path)):
             self.make_directories(parent(path))
@@ -172,12 +172,12 @@ class FaultyFiles:
         return FaultyLock(self, self._change("lock", (path,), lambda: self.inner.lock(path, holder)))
 
     def free_bytes(self, path: str) -> int:
-        return self._look("free_bytes", path, lambda: self.inner.free_bytes(path))
+        return self._read_operation("free_bytes", path, lambda: self.inner.free_bytes(path))
 
     def sector_bytes(self, path: str) -> int:
-        return self._look("sector_bytes", path, lambda: self.inner.sector_bytes(path))
+        return self._read_operation("sector_bytes", path, lambda: self.inner.sector_bytes(path))
 
-    def _look(self, operation: str, path: str, act: Callable[[], Result]) -> Result:
+    def _read_operation(self, operation: str, path: str, act: Callable[[], Result]) -> Result:
         self._before()
         fault = self._fault(operation, (path,), None)
         if fault is not None:
@@ -257,7 +257,7 @@ class FaultyFile:
         self._change("sync", lambda: self._inner.write_through(offset, pieces))
 
     def read_at(self, offset: int, size: int) -> bytes:
-        return self._disk._look("read", self.path, lambda: self._inner.read_at(offset, size))
+        return self._disk._read_operation("read", self.path, lambda: self._inner.read_at(offset, size))
 
     def allocate(self, offset: int, size: int) -> None:
         def partly(fraction: float) -> None:
@@ -272,13 +272,13 @@ class FaultyFile:
         self._inner.forget(offset, size)
 
     def size(self) -> int:
-        return self._disk._look("size", self.path, self._inner.size)
+        return self._disk._read_operation("size", self.path, self._inner.size)
 
     def sync(self) -> None:
         self._change("sync", self._inner.sync)
 
     def view(self) -> memoryview:
-        return self._disk._look("view", self.path, self._inner.view)
+        return self._disk._read_operation("view", self.path, self._inner.view)
 
     def close(self) -> None:
         self._inner.close()
