@@ -24,12 +24,12 @@ OF_KIND: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def made(spec: MethodSpec) -> st.SearchStrategy[methods.Method]:
+def methods_of(spec: MethodSpec) -> st.SearchStrategy[methods.Method]:
     """A method of this kind with any fields."""
     return st.tuples(*(OF_KIND[field.kind] for field in spec.fields)).map(lambda values: spec.made_by(*values))
 
 
-ANY_METHOD = st.sampled_from(list(methods.METHODS.values())).flatmap(made)
+ANY_METHOD = st.sampled_from(list(methods.METHODS.values())).flatmap(methods_of)
 
 
 def field_names(fields: tuple[MethodField, ...]) -> list[str]:

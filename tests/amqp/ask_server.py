@@ -1,10 +1,10 @@
-"""Put the pairs to a server over real sockets, and say where its answers differ from expected_pairs.tsv.
+"""Send the pairs to a server over real sockets, and print where its answers differ from expected_pairs.tsv.
 
     python -m tests.amqp.ask_server --port 5672
 
 The server needs a user guest/guest, and for the column `securing` the mechanism RABBIT-CR-DEMO (RabbitMQ has it; it is
 switched on by `auth_mechanisms`). An error about the names of queues or tags is taken for `accepted`: the frame was.
-Silence is `ignored` or `accepted`, for nobody can tell them apart from outside.
+Silence is `ignored` or `accepted`, which a client cannot distinguish.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.amqp import pairs
 from warren.amqp import frames, methods
 
 ANSWER_SECONDS_MAX = 8.0
-SILENCE_SECONDS = 5.0  # RabbitMQ lets a stranger wait for three before it drops him
+SILENCE_SECONDS = 5.0  # RabbitMQ waits for three before it drops an unauthenticated client
 AT_ONCE = 120
 
 # Answered by RabbitMQ too, but only when the content has come that belongs to the method.
@@ -47,20 +47,20 @@ class Peer:
         while not (read := frames.read_frame(self._buffer, 0, 0)):
             self._socket.settimeout(max(0.01, until - time.monotonic()))
             try:
-                got = self._socket.recv(65536)
+                answer = self._socket.recv(65536)
             except TimeoutError:
                 return None
             except ConnectionError:
-                got = b""
-            if not got:
+                answer = b""
+            if not answer:
                 self.is_gone = True
                 return None
-            self._buffer += got
+            self._buffer += answer
         self._buffer = self._buffer[read[1] :]
         return read[0]
 
 
-def asked(host: str, port: int, state: str, tried: str) -> str:
+def answer_of(host: str, port: int, state: str, tried: str) -> str:
     steps, channel = pairs.STATES[state]
     peer = Peer(host, port)
     try:
@@ -87,25 +87,25 @@ def _answers(peer: Peer) -> Iterator[str]:
                 yield "accepted"
 
 
-def agrees(expected: str, got: str) -> bool:
+def agrees(expected: str, answer: str) -> bool:
     if expected == "accepted":
-        return got in ("accepted", "silence", "dropped") or got.startswith("soft")
-    return got == ("silence" if expected == "ignored" else expected)
+        return answer in ("accepted", "silence", "dropped") or answer.startswith("soft")
+    return answer == ("silence" if expected == "ignored" else expected)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=5672)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     expected = pairs.expected_pairs()
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = list(threads.map(lambda pair: asked(told.host, told.port, *pair), expected))
+        answers = list(threads.map(lambda pair: answer_of(arguments.host, arguments.port, *pair), expected))
     wrong = 0
-    for (pair, wanted), got in zip(expected.items(), answers, strict=True):
-        if not agrees(wanted, got) and pair not in ONLY_WITH_CONTENT:
+    for (pair, wanted), answer in zip(expected.items(), answers, strict=True):
+        if not agrees(wanted, answer) and pair not in ONLY_WITH_CONTENT:
             wrong += 1
-            print(f"{pair[0]:12} {pair[1]:26} expected {wanted}, got {got}")
+            print(f"{pair[0]:12} {pair[1]:26} expected {wanted}, got {answer}")
     print(f"{len(expected)} pairs, {wrong} differ")
     return min(wrong, 1)
 

@@ -15,7 +15,7 @@
 
 The answers expected stand in expected_pairs.tsv, one row for each frame and one column for each state:
 
-    accepted      it is passed on, or answered as asked
+    accepted      it is passed on, or answered normally
     ignored       nothing happens
     dropped       the socket is closed without a word
     hard 504      connection.close with this code
@@ -33,7 +33,7 @@ from warren.amqp import content, frames, methods
 
 EXPECTED_FILE: Final = Path(__file__).with_name("expected_pairs.tsv")
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
-CHALLENGING: Final = "RABBIT-CR-DEMO"  # RabbitMQ's own mechanism that asks back; ours is asked to do the same
+CHALLENGING: Final = "RABBIT-CR-DEMO"  # RabbitMQ's mechanism with a challenge; the test server does the same
 
 # Fields that no server has a reason to object to; all others have their defaults.
 HARMLESS: Final[dict[type[methods.Method], methods.Method]] = {
@@ -83,14 +83,14 @@ _TUNE_OK: Final = (*_START_OK, to_send("connection.tune-ok", 0))
 _OPEN: Final = (*_TUNE_OK, to_send("connection.open", 0))
 _CHANNEL: Final = (*_OPEN, to_send("channel.open", 1))
 _PUBLISH: Final = (*_CHANNEL, to_send("basic.publish", 1))
-_ASKED_BACK: Final = frames.method_frame(0, methods.ConnectionStartOk(mechanism=CHALLENGING, response=b"guest"))
+_CHALLENGED: Final = frames.method_frame(0, methods.ConnectionStartOk(mechanism=CHALLENGING, response=b"guest"))
 _NO_SUCH_QUEUE: Final = frames.method_frame(1, methods.QueueDeclare(queue="no such queue", passive=True))
 
 # What is sent one after the other, each time waiting for the answer if there is one; then the channel to try it on.
 STATES: Final[dict[str, tuple[tuple[bytes, ...], int]]] = {
     "starting 0": (_START_OK[:1], 0),
     "starting 1": (_START_OK[:1], 1),
-    "securing 0": ((PROTOCOL_HEADER, _ASKED_BACK), 0),
+    "securing 0": ((PROTOCOL_HEADER, _CHALLENGED), 0),
     "tuning 0": (_START_OK, 0),
     "tuning 1": (_START_OK, 1),
     "opening 0": (_TUNE_OK, 0),

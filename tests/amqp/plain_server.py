@@ -1,4 +1,4 @@
-"""The simplest server there can be on top of a connection: it agrees to everything and keeps what it was told."""
+"""The simplest server on top of a connection: it agrees to everything and records the events."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _ANSWERS: dict[type[Method], Callable[[], Method]] = {
 class PlainServer:
     def __init__(self, limits: ProtocolLimits = DEFAULT_LIMITS) -> None:
         self.connection = ConnectionProtocol(OFFER, limits)
-        self.told: list[events.Event] = []
+        self.received: list[events.Event] = []
         self.out = b""
 
     def feed(self, data: bytes) -> list[events.Event]:
         """What came of these bytes."""
-        before = len(self.told)
+        before = len(self.received)
         for event in self.connection.receive(data):
-            self.told.append(event)
+            self.received.append(event)
             self._act(event)
-        return self.told[before:]
+        return self.received[before:]
 
     def sent(self) -> list[Method]:
         """The methods that were written since the last call."""

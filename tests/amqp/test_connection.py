@@ -1,4 +1,4 @@
-"""A connection from its first byte to its last: what is told, what is answered, what is thrown away."""
+"""A connection from its first byte to its last: events, answers, discarded input."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def opened(limits: ProtocolLimits | None = None) -> PlainServer:
     return server
 
 
-def flat(told: list[events.Event]) -> list[object]:
+def flat(received: list[events.Event]) -> list[object]:
     """Events with runs taken apart, so that it does not matter how many messages stand in one."""
     found: list[object] = []
-    for event in told:
+    for event in received:
         match event:
             case events.PublishesReceived(channel, publish, frame, traits, contents):
                 found += [(channel, publish, frame, traits, wire) for wire in contents]
@@ -43,8 +43,8 @@ def flat(told: list[events.Event]) -> list[object]:
     return found
 
 
-def bodies(told: list[events.Event]) -> list[bytes]:
-    runs = [event for event in told if isinstance(event, events.PublishesReceived)]
+def bodies(received: list[events.Event]) -> list[bytes]:
+    runs = [event for event in received if isinstance(event, events.PublishesReceived)]
     return [content.body_of(wire) for run in runs for wire in run.contents]
 
 
@@ -66,9 +66,9 @@ def test_what_is_sent_ahead_waits_until_we_have_answered() -> None:
     assert waiting == len(HANDSHAKE) - 8
     assert list(connection.receive(b"")) == []
     connection.send(0, methods.ConnectionStart())
-    [told] = connection.receive(b"")
-    assert isinstance(told, events.MethodReceived)
-    assert isinstance(told.method, methods.ConnectionStartOk)
+    [received] = connection.receive(b"")
+    assert isinstance(received, events.MethodReceived)
+    assert isinstance(received.method, methods.ConnectionStartOk)
     assert connection.waiting_bytes < waiting
 
 
@@ -86,17 +86,17 @@ def test_the_header_of_0_9_is_near_enough() -> None:
     assert PlainServer().feed(b"AMQP\x01\x01\x00\x09") == [events.ProtocolHeaderReceived()]
 
 
-def test_an_answer_beyond_the_offer_is_told_though_the_handshake_is_not_over() -> None:
+def test_an_answer_beyond_the_offer_is_reported_though_the_handshake_is_not_over() -> None:
     server = PlainServer()
     for step in STATES["tuning 0"][0]:
         server.feed(step)
-    [told] = server.feed(frames.method_frame(0, methods.ConnectionTuneOk(100, 1 << 20, 0)))
-    assert isinstance(told, events.ConnectionViolated)
-    assert told.close.reply_code == 530
-    assert (told.close.class_id, told.close.method_id) == (10, 30)
+    [received] = server.feed(frames.method_frame(0, methods.ConnectionTuneOk(100, 1 << 20, 0)))
+    assert isinstance(received, events.ConnectionViolated)
+    assert received.close.reply_code == 530
+    assert (received.close.class_id, received.close.method_id) == (10, 30)
 
 
-def test_a_stranger_may_not_send_frames_of_any_size() -> None:
+def test_an_unauthenticated_client_may_not_send_frames_of_any_size() -> None:
     server = PlainServer(ProtocolLimits(initial_frame_max=4096))
     server.feed(PROTOCOL_HEADER)
     [ended] = server.feed(frames.HEAD.pack(frames.METHOD, 0, 1 << 20))
@@ -118,7 +118,7 @@ def test_it_does_not_matter_where_a_stream_is_cut(stream: bytes, cuts: list[int]
     pieces = opened()
     for piece in cut_at(stream, cuts):
         pieces.feed(piece)
-    assert flat(pieces.told) == flat(whole.told)
+    assert flat(pieces.received) == flat(whole.received)
     assert pieces.connection.waiting_bytes == 0
 
 
@@ -128,7 +128,7 @@ def test_byte_by_byte_gives_the_same_events_as_all_at_once(stream: bytes) -> Non
     whole.feed(stream)
     for place in range(len(stream)):
         slow.feed(stream[place : place + 1])
-    assert flat(slow.told) == flat(whole.told)
+    assert flat(slow.received) == flat(whole.received)
 
 
 @given(streams.damaged(), st.lists(st.integers(0, 400), max_size=4))
@@ -138,7 +138,7 @@ def test_a_damaged_stream_is_answered_alike_wherever_it_is_cut(stream: bytes, cu
     pieces = opened()
     for piece in cut_at(stream, cuts):
         pieces.feed(piece)
-    assert flat(pieces.told) == flat(whole.told)
+    assert flat(pieces.received) == flat(whole.received)
     assert pieces.connection.state is whole.connection.state
 
 
@@ -148,9 +148,9 @@ def test_a_damaged_stream_is_answered_alike_wherever_it_is_cut(stream: bytes, cu
 def test_publishes_that_came_together_are_one_event() -> None:
     server = opened()
     one = streams.published(1, PUBLISH, Properties(delivery_mode=2), b"x", FRAME_MAX)
-    [told] = server.feed(one * 500)
-    assert isinstance(told, events.PublishesReceived)
-    assert (told.channel, told.publish, len(told.contents)) == (1, PUBLISH, 500)
+    [received] = server.feed(one * 500)
+    assert isinstance(received, events.PublishesReceived)
+    assert (received.channel, received.publish, len(received.contents)) == (1, PUBLISH, 500)
 
 
 def test_a_large_body_comes_frame_by_frame_and_is_one_content() -> None:
@@ -161,7 +161,7 @@ def test_a_large_body_comes_frame_by_frame_and_is_one_content() -> None:
     for at in range(0, len(stream), 1000):
         server.feed(stream[at : at + 1000])
         most = max(most, server.connection.waiting_bytes)
-    assert bodies(server.told) == [body]
+    assert bodies(server.received) == [body]
     assert most <= FRAME_MAX + 8
 
 
@@ -171,7 +171,7 @@ def test_contents_of_two_channels_may_interleave() -> None:
     second = streams.published(2, PUBLISH, Properties(), b"b" * 30, 20)
     mixed = b"".join(one + two for one, two in zip(in_frames(first), in_frames(second), strict=True))
     server.feed(mixed)
-    assert bodies(server.told) == [b"a" * 30, b"b" * 30]
+    assert bodies(server.received) == [b"a" * 30, b"b" * 30]
 
 
 def in_frames(data: bytes) -> list[bytes]:
@@ -186,37 +186,37 @@ def test_a_publish_inside_of_another_one_is_an_unexpected_frame() -> None:
     server = opened()
     whole = streams.published(1, PUBLISH, Properties(), b"a" * 30, 20)
     server.feed(b"".join(in_frames(whole)[:3]))
-    [told] = server.feed(whole)
-    assert isinstance(told, events.ConnectionViolated)
-    assert told.close.reply_code == 505
+    [received] = server.feed(whole)
+    assert isinstance(received, events.ConnectionViolated)
+    assert received.close.reply_code == 505
 
 
 def test_empty_body_frames_are_legal_and_leave_no_trace() -> None:
     server = opened()
     method, header, body = in_frames(streams.published(1, PUBLISH, Properties(), b"hello", FRAME_MAX))
     empty = frames.write_frame(frames.BODY, 1, b"")
-    [told] = server.feed(method + header + empty * 1000 + body)
-    assert isinstance(told, events.PublishesReceived)
-    assert told.contents == [header + body]
+    [received] = server.feed(method + header + empty * 1000 + body)
+    assert isinstance(received, events.PublishesReceived)
+    assert received.contents == [header + body]
 
 
 def test_a_body_longer_than_its_header_says_is_a_frame_error() -> None:
     server = opened()
     method, header, _ = in_frames(streams.published(1, PUBLISH, Properties(), b"hello", FRAME_MAX))
-    [told] = server.feed(method + header + frames.write_frame(frames.BODY, 1, b"hello!"))
-    assert isinstance(told, events.ConnectionViolated)
-    assert (told.close.reply_code, told.close.class_id, told.close.method_id) == (501, 60, 40)
+    [received] = server.feed(method + header + frames.write_frame(frames.BODY, 1, b"hello!"))
+    assert isinstance(received, events.ConnectionViolated)
+    assert (received.close.reply_code, received.close.class_id, received.close.method_id) == (501, 60, 40)
 
 
 def test_a_message_that_is_too_large_closes_its_channel_only_and_is_not_kept() -> None:
     server = opened(ProtocolLimits(body_bytes_max=100))
     large = streams.published(1, PUBLISH, Properties(), bytes(300), 60)
     small = streams.published(2, PUBLISH, Properties(), b"small", 60)
-    told = server.feed(large + large + small)
-    violated = [event for event in told if isinstance(event, events.ChannelViolated)]
+    received = server.feed(large + large + small)
+    violated = [event for event in received if isinstance(event, events.ChannelViolated)]
     assert [event.close.reply_code for event in violated] == [406]
     assert "message size 300 is larger than configured max size 100" in violated[0].close.reply_text
-    assert bodies(told) == [b"small"]
+    assert bodies(received) == [b"small"]
     server.feed(frames.method_frame(1, methods.ChannelCloseOk()) + frames.method_frame(1, methods.ChannelOpen()))
     assert server.connection.is_open(1)
 
@@ -224,9 +224,9 @@ def test_a_message_that_is_too_large_closes_its_channel_only_and_is_not_kept() -
 def test_properties_that_make_no_sense_are_a_syntax_error() -> None:
     server = opened()
     header = frames.write_frame(frames.HEADER, 1, content.HEADER_HEAD.pack(60, 0, 0) + b"\x80\x00\x09x")
-    [told] = server.feed(frames.method_frame(1, PUBLISH) + header)
-    assert isinstance(told, events.ConnectionViolated)
-    assert told.close.reply_code == 501
+    [received] = server.feed(frames.method_frame(1, PUBLISH) + header)
+    assert isinstance(received, events.ConnectionViolated)
+    assert received.close.reply_code == 501
 
 
 def test_headers_that_no_consumer_could_read_are_refused_when_they_are_published() -> None:
@@ -286,9 +286,9 @@ def test_one_channel_more_than_was_agreed_is_not_allowed() -> None:
     for number in range(40_003, 40_101):
         [opening] = server.feed(frames.method_frame(number, methods.ChannelOpen()))
         assert isinstance(opening, events.MethodReceived)
-    [told] = server.feed(frames.method_frame(3, methods.ChannelOpen()))
-    assert isinstance(told, events.ConnectionViolated)
-    assert told.close.reply_code == 530
+    [received] = server.feed(frames.method_frame(3, methods.ChannelOpen()))
+    assert isinstance(received, events.ConnectionViolated)
+    assert received.close.reply_code == 530
     assert server.connection.open_channels == []
 
 
@@ -300,7 +300,7 @@ def test_a_connection_that_closes_lets_its_channels_go() -> None:
     assert server.connection.state is ConnectionState.CLOSED
 
 
-def test_frames_that_cannot_be_told_apart_end_it_with_a_word() -> None:
+def test_lost_frame_boundaries_end_the_connection_with_a_close() -> None:
     server = opened()
     violated, ended = server.feed(b"\x01\x00\x01\x00\x00\x00\x00\x00")
     assert isinstance(violated, events.ConnectionViolated)
@@ -309,14 +309,14 @@ def test_frames_that_cannot_be_told_apart_end_it_with_a_word() -> None:
     assert server.feed(to_send("connection.close", 0)) == []
 
 
-def test_a_heartbeat_is_told() -> None:
+def test_a_heartbeat_is_reported() -> None:
     assert opened().feed(frames.HEARTBEAT_FRAME) == [events.HeartbeatReceived()]
 
 
 def test_a_tag_above_all_that_we_give_out_arrives_like_any_other() -> None:
-    [told] = opened().feed(frames.method_frame(1, methods.BasicNack((1 << 64) - 1, multiple=True, requeue=False)))
-    assert isinstance(told, events.AcksReceived)
-    assert (told.run.tags, told.run.is_multiple, told.run.requeue) == ([(1 << 64) - 1], True, False)
+    [received] = opened().feed(frames.method_frame(1, methods.BasicNack((1 << 64) - 1, multiple=True, requeue=False)))
+    assert isinstance(received, events.AcksReceived)
+    assert (received.run.tags, received.run.is_multiple, received.run.requeue) == ([(1 << 64) - 1], True, False)
 
 
 # ---------------------------------------------------------------------------------------------------------- sending
@@ -332,7 +332,7 @@ def test_a_tag_above_all_that_we_give_out_arrives_like_any_other() -> None:
         (3, methods.BasicQosOk()),
     ],
 )
-def test_what_we_may_not_say_is_our_own_mistake(channel: int, method: methods.Method) -> None:
+def test_sending_an_illegal_method_is_misuse(channel: int, method: methods.Method) -> None:
     with pytest.raises(Misuse, match=method.SPEC.name):
         opened().connection.send(channel, method)
 

@@ -30,8 +30,8 @@ def answer(state: str, tried: str) -> str:
         server.feed(step)
     assert server.connection.state is REACHED.get(state.split(maxsplit=1)[0], ConnectionState.RUNNING)
     before = server.connection.state
-    told = server.feed(pairs.to_send(tried, channel))
-    match told:
+    received = server.feed(pairs.to_send(tried, channel))
+    match received:
         case [events.ConnectionViolated(close=close)]:
             return f"hard {close.reply_code:d}"
         case [events.ChannelViolated(close=closed)]:

@@ -19,23 +19,23 @@ FRAME_MAX = st.integers(9, 60) | st.just(0)
 def test_a_content_holds_its_properties_and_its_body(
     properties: Properties, body: bytes, channel: int, frame_max: int
 ) -> None:
-    made = content.write_content(properties, body, channel, frame_max)
-    assert content.properties_of(made) == properties
-    assert content.body_of(made) == body
-    assert content.header_of(made).body_bytes == len(body)
+    written = content.write_content(properties, body, channel, frame_max)
+    assert content.properties_of(written) == properties
+    assert content.body_of(written) == body
+    assert content.header_of(written).body_bytes == len(body)
 
 
 @given(PROPERTIES, BODIES, FRAME_MAX, FRAME_MAX, st.integers(1, 65535))
 def test_a_content_that_is_cut_anew_is_the_one_that_would_have_been_made(
     properties: Properties, body: bytes, before: int, after: int, channel: int
 ) -> None:
-    made = content.write_content(properties, body, 1, before)
-    assert content.reframed(made, channel, after) == content.write_content(properties, body, channel, after)
+    written = content.write_content(properties, body, 1, before)
+    assert content.reframed(written, channel, after) == content.write_content(properties, body, channel, after)
 
 
 def test_an_empty_body_has_no_frame() -> None:
-    made = content.write_content(Properties(), b"", 1, 4096)
-    assert len(made) == frames.EMPTY_FRAME_BYTES + content.HEADER_HEAD.size + 2
+    written = content.write_content(Properties(), b"", 1, 4096)
+    assert len(written) == frames.EMPTY_FRAME_BYTES + content.HEADER_HEAD.size + 2
 
 
 def test_a_body_of_just_a_frame_is_one_frame() -> None:
@@ -50,8 +50,15 @@ def test_another_header_leaves_the_body_as_it_is(first: Properties, second: Prop
 
 
 def test_contents_that_do_not_add_up_are_refused_and_not_delivered() -> None:
-    made = content.write_content(Properties(), b"hello", 1, 4096)
-    for wrong in [made[: -len(b"hello") - 8], made[:-1], made + b"\x00", made[8:], b"", made[:-1] + b"\x00"]:
+    written = content.write_content(Properties(), b"hello", 1, 4096)
+    for wrong in [
+        written[: -len(b"hello") - 8],
+        written[:-1],
+        written + b"\x00",
+        written[8:],
+        b"",
+        written[:-1] + b"\x00",
+    ]:
         with pytest.raises(PeerError) as caught:
             content.reframed(wrong, 2, 4096)
         assert caught.value.code is ReplyCode.FRAME_ERROR

@@ -1,4 +1,4 @@
-"""Whatever a stranger sends: no exception, and no more memory than he has sent or was allowed."""
+"""Arbitrary input: no exception, and no more memory than was sent or permitted."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def _peak(server: PlainServer, pieces: list[bytes]) -> int:
     tracemalloc.start()
     for piece in pieces:
         server.feed(piece)
-        server.told.clear()
+        server.received.clear()
         server.out = b""
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak
 
 
-def test_a_stranger_cannot_make_us_keep_more_than_a_frame() -> None:
+def test_an_unauthenticated_client_cannot_make_us_buffer_more_than_a_frame() -> None:
     server = PlainServer(ProtocolLimits(initial_frame_max=8192))
     server.feed(PROTOCOL_HEADER)
     claim = frames.HEAD.pack(frames.METHOD, 0, 8000)

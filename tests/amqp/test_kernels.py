@@ -72,7 +72,7 @@ def test_a_publish_cut_anywhere_is_left_whole_for_the_next_read(
     assert len(messages(runs)) == 1
     method_size = 8 + int.from_bytes(second[3:7], "big")
     if cut < method_size:
-        assert not is_waiting  # nobody can tell yet that it is a publish
+        assert not is_waiting  # it is not known yet to be a publish
     assert messages(scanned(kernel, first + second)[2])[1:] == streams.plain_messages(second)[0]
 
 
@@ -83,7 +83,7 @@ def test_what_scan_takes_of_a_damaged_stream_the_plain_decoder_takes_too(kernel:
     try:
         found = messages(runs)
     except PeerError:
-        return  # the method frame itself is damaged: it is decoded once for a run, by whoever gets the run
+        return  # the method frame itself is damaged: it is decoded once for a run, by the receiver of the run
     assert found == streams.plain_messages(data[:stop])[0]
 
 
@@ -199,12 +199,12 @@ def test_acks_come_out_as_the_plain_decoder_reads_them(kernel: Any, some: list[b
     until = next((n for n, one in enumerate(small) if getattr(one, "delivery_tag", 0) >> 63), len(some))
     assert stop == 21 * until
     flat = [(channel, kind, multiple, requeue, tag) for channel, kind, multiple, requeue, tags in runs for tag in tags]
-    assert flat == [_told(raw[2], one) for raw, one in zip(some[:until], small, strict=False)]
+    assert flat == [_expected_ack(raw[2], one) for raw, one in zip(some[:until], small, strict=False)]
     kinds = [run[:4] for run in runs]
     assert all(one != next_one for one, next_one in pairwise(kinds))
 
 
-def _told(channel: int, method: methods.Method) -> tuple[int, int, bool, bool, int]:
+def _expected_ack(channel: int, method: methods.Method) -> tuple[int, int, bool, bool, int]:
     match method:
         case methods.BasicAck(tag, multiple):
             return channel, 80, multiple, False, tag
@@ -268,9 +268,9 @@ def _whole(data: bytes, at: int) -> tuple[frames.Frame, int]:
 @BOTH
 @given(st.data())
 def test_a_stored_content_that_is_damaged_is_never_delivered(kernel: Any, data: st.DataObject) -> None:
-    made = content.write_content(Properties(delivery_mode=2), bytes(50), 1, 30)
-    cut = data.draw(st.integers(0, len(made) - 1))
-    for wrong in (made[:cut], made + made[:1], made[1:]):
+    written = content.write_content(Properties(delivery_mode=2), bytes(50), 1, 30)
+    cut = data.draw(st.integers(0, len(written) - 1))
+    for wrong in (written[:cut], written + written[:1], written[1:]):
         with pytest.raises(Damage):
             kernel.emit_deliveries(2, b"c", b"", b"k", 1, 0, [wrong], 4096)
 

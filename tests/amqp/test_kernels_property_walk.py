@@ -31,7 +31,7 @@ def traits(properties: Properties) -> int:
 
 @BOTH
 @given(PROPERTIES)
-def test_traits_say_what_the_properties_say(walk: Any, properties: Properties) -> None:
+def test_traits_agree_with_the_properties(walk: Any, properties: Properties) -> None:
     raw = write_properties(properties)
     assert walk.traits_of(raw) == traits(properties)
     for wrong in [raw[:cut] for cut in range(len(raw))] + [raw + b"\x00"]:

@@ -45,7 +45,7 @@ def test_only_four_methods_carry_content() -> None:
 
 
 def test_what_is_answered_has_its_answer_in_the_table() -> None:
-    """A synchronous method has an -ok of its class; so nobody waits for what does not exist."""
+    """A synchronous method has an -ok of its class; so no sender waits for a method that does not exist."""
     names = {spec.name for spec in METHODS.values()}
     waiting = {spec.name for spec in METHODS.values() if spec.is_synchronous}
     assert {f"{name}-ok" for name in waiting} <= names
@@ -108,10 +108,10 @@ def test_a_method_that_does_not_exist_is_an_invalid_command() -> None:
 def test_whatever_bytes_follow_the_ids_the_answer_is_a_method_or_a_refusal(ids: tuple[int, int], rest: bytes) -> None:
     payload = ids[0].to_bytes(2, "big") + ids[1].to_bytes(2, "big") + rest
     try:
-        told = methods.decode(payload)
+        method = methods.decode(payload)
     except PeerError:
         return
-    assert methods.decode(methods.encode(told)) == told
+    assert methods.decode(methods.encode(method)) == method
 
 
 def test_a_number_that_does_not_fit_is_the_callers_mistake() -> None:

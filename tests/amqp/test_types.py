@@ -145,7 +145,7 @@ def test_an_array_of_more_values_than_allowed_is_refused() -> None:
         (b"\x01aD\x00", "a decimal is cut off", 6),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_with_its_place(body: bytes, what: str, at: int) -> None:
+def test_an_error_in_a_table_names_its_offset(body: bytes, what: str, at: int) -> None:
     with pytest.raises(Malformed, match=what) as caught:
         read(framed(body))
     assert caught.value.at == at

@@ -115,7 +115,7 @@ def test_a_port_in_use_is_refused_and_the_directory_released(tmp_path: Path) -> 
         told = refused(tmp_path / "data", "--port", str(port)).stderr
         assert f"address 127.0.0.1:{port} is already in use" in told
         told = refused(tmp_path / "data", "--management-port", str(port)).stderr
-        assert f"127.0.0.1:{port}" in told and "already" in told
+        assert f"127.0.0.1:{port} is already in use" in told
     with BrokerProcess(tmp_path / "data"):
         pass
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
 from tools.simulator.stepped_threads import SteppedThreads
+from warren.base.environment import SystemClock
 from warren.base.errors import DiskFailure, InternalError, OutOfRoom
-from warren.base.threads import RETRY_SECONDS_MAX, Background, BackgroundTask
+from warren.base.threads import RETRY_SECONDS_MAX, Background, BackgroundLoop, BackgroundTask, SystemThreads
 
 
 def raise_error(error: BaseException) -> None:
@@ -110,3 +112,68 @@ def test_notifications_do_not_cut_a_back_off_short() -> None:
         return lasted
 
     assert threads.run(body) == pytest.approx(2.0, abs=0.01)
+
+
+def test_a_loop_runs_on_request_and_periodically() -> None:
+    rounds, enough = list[bool](), threading.Event()
+
+    def run_once(is_requested: bool) -> None:
+        rounds.append(is_requested)
+        if True in rounds and False in rounds:
+            enough.set()
+
+    loop = BackgroundLoop(SystemThreads(), SystemClock(), Background().task("test", "nothing happens"), run_once)
+    loop.start("test", 0.001)
+    loop.request()
+    assert enough.wait(30)
+    loop.stop()
+    assert loop.rounds == len(rounds) and not loop.is_alive
+
+
+def test_a_waiting_caller_gets_a_round_that_began_after_its_call_even_during_a_back_off() -> None:
+    threads = SteppedThreads(7)
+    rounds: list[float] = []
+
+    def run_once(is_requested: bool) -> None:
+        rounds.append(threads.clock.monotonic_ns() / 1e9)
+        raise ValueError("a defect")
+
+    def body() -> None:
+        task = Background().task("test", "nothing happens", 20.0)
+        loop = BackgroundLoop(threads, threads.clock, task, run_once)
+        loop.start("test", 1000.0)
+        for calls in range(1, 4):
+            loop.run_and_wait()
+            assert len(rounds) == calls
+        loop.stop()
+
+    threads.run(body)
+    assert rounds[-1] - rounds[0] < 20, "the back-off was cut short"
+
+
+def test_a_failed_round_is_repeated_after_the_back_off_if_so_configured() -> None:
+    threads = SteppedThreads(9)
+    requested: list[bool] = []
+
+    def run_once(is_requested: bool) -> None:
+        requested.append(is_requested)
+        if len(requested) < 3:
+            raise ValueError("a defect")
+
+    def body() -> float:
+        background, pause = Background(), threads.condition()
+        task = background.task("test", "nothing happens", 2.0)
+        loop = BackgroundLoop(threads, threads.clock, task, run_once, repeats_failed=True)
+        begun_ns = threads.clock.monotonic_ns()
+        loop.start("test", 1000.0)
+        loop.request()
+        while loop.rounds < 3:
+            with pause:
+                pause.wait(0.1)
+        lasted = (threads.clock.monotonic_ns() - begun_ns) / 1e9
+        assert background.failures() == {"test": 2} and not background.alarms()
+        loop.stop()
+        return lasted
+
+    assert threads.run(body) == pytest.approx(2.0 + 4.0, abs=0.3)
+    assert requested == [True, True, True]

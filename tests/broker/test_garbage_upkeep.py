@@ -64,17 +64,17 @@ def test_a_thread_that_is_gone_holds_no_publisher_back(stage: BrokerStage) -> No
     gone = threading.Thread(target=int)
     gone.start()
     gone.join()
-    upkeep._running = gone
+    upkeep._loop._thread = gone
     upkeep.note_dead(10 * GARBAGE_BYTES_MIN)
     assert not upkeep.is_behind()
 
 
 def test_passes_that_fail_come_less_and_less_often_however_often_they_are_asked_for(stage: BrokerStage) -> None:
     upkeep = failing(stage)
-    until(lambda: upkeep.passes == 1)
+    until(lambda: upkeep.rounds == 1)
     for _ in range(100):
         upkeep.ring()
-    assert upkeep.passes == 1
+    assert upkeep.rounds == 1
 
 
 def test_what_is_alive_is_what_the_queues_hold(stage: BrokerStage) -> None:
@@ -129,11 +129,11 @@ def test_reading_what_is_alive_beside_declarations_does_not_fail(stage: BrokerSt
 def test_messages_are_scrubbed_although_every_round_is_a_pass_that_was_asked_for(stage: BrokerStage) -> None:
     """A busy broker asks for passes all the time: the scrub must not wait for a quiet round."""
     upkeep, scrubbed = stage.storage.upkeep, list[int]()
-    upkeep._scrub = lambda: scrubbed.append(upkeep.passes)
+    upkeep._scrub = lambda: scrubbed.append(upkeep.rounds)
     upkeep.begin(1e6)  # no round comes by itself
     for passes in range(1, 4):
         upkeep.ring()
-        until(lambda passes=passes: upkeep.passes >= passes)  # type: ignore[misc]
+        until(lambda passes=passes: upkeep.rounds >= passes)  # type: ignore[misc]
     assert scrubbed == []
     stage.clock.advance_ns(int(1e6 * 1e9))
     upkeep.ring()

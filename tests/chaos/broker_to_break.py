@@ -32,7 +32,7 @@ def fail(*arguments: Any, **named: Any) -> Any:
 def break_it(broker: Broker, what: str) -> None:
     commit = broker.database.log.commit
     owner, name = {
-        "witness": (commit._turn, "witness"),
+        "witness": (commit._hooks, "witness"),
         "lead": (commit, "_lead_once"),
         "wait": (broker._queues.confirms, "_wait"),
         "confirm": (broker.server, "_confirm"),

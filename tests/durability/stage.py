@@ -27,9 +27,9 @@ CONTAINER_BYTES = 4096
 def participant_on(files: Files, number: int, container_bytes: int = CONTAINER_BYTES) -> LogFile:
     """An empty file of its own, attached."""
     identity = FileIdentity(TIMELINE, Incarnation(0xBB00 + number))
-    made = LogFile(FileNumber(number), identity, 0, 0, container_bytes)
-    made.attach(files.create(path_of(number)), 0)
-    return made
+    log_file = LogFile(FileNumber(number), identity, 0, 0, container_bytes)
+    log_file.attach(files.create(path_of(number)), 0)
+    return log_file
 
 
 def path_of(number: int) -> str:
@@ -42,7 +42,7 @@ def headers_in(raw: bytes, participant: LogFile) -> list[Header]:
 
 @dataclass
 class Diary:
-    """A `Turn`: who takes part is whoever has pending blocks; what happens is written down."""
+    """`CommitHooks` that record their calls; every file with pending blocks takes part."""
 
     participants: list[LogFile]
     events: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Diary:
     def at_switch(self) -> Callable[[], None] | None:
         return self.after.pop(0) if self.after else None
 
-    def commit_pending(self) -> bool:
+    def release_reserve(self) -> bool:
         return self.room.pop(0)() if self.room else False
 
     def witness(self) -> None:
@@ -111,7 +111,7 @@ class Stage:
 
 
 class HookedFile:
-    """A `File` that tells when it is about to be synced."""
+    """A `File` with a callback before each sync."""
 
     def __init__(self, inner: File, before_sync: Callable[[], None]) -> None:
         self._inner = inner

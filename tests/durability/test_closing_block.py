@@ -41,9 +41,9 @@ def test_a_closing_comes_back_as_it_was(closing: Closing) -> None:
 
 
 def test_a_closing_is_a_block_without_padding() -> None:
-    made = PLAIN.draft()
-    assert made.kind is BlockKind.CLOSING
-    assert b"".join(made.pieces) == PLAIN.body()
+    drafted = PLAIN.draft()
+    assert drafted.kind is BlockKind.CLOSING
+    assert b"".join(drafted.pieces) == PLAIN.body()
 
 
 @settings(deadline=None)

@@ -55,10 +55,10 @@ def test_a_slot_comes_back_as_it_was(
 ) -> None:
     life = FileIdentity(TimelineId(timeline), Incarnation(3))
     ends = tuple(FileEnd(FileNumber(number), life, number * 8, number) for number in range(count))
-    made = DurableRecord(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
-    raw = encode_slot(made, sequence)
+    record = DurableRecord(TimelineId(timeline), Epoch(durable), digest, edits, wall, monotone, ends, sequence)
+    raw = encode_slot(record, sequence)
     assert len(raw) <= SLOT_BYTES
-    assert decode_slot(raw.ljust(SLOT_BYTES, b"\0")) == made
+    assert decode_slot(raw.ljust(SLOT_BYTES, b"\0")) == record
 
 
 def test_every_bit_of_a_slot_is_under_its_checksum() -> None:
@@ -140,10 +140,10 @@ def test_a_damaged_slot_is_reported_and_the_other_one_counts(slot: int) -> None:
     epoch_file = EpochFile.create(files, PATH, witness(1))
     epoch_file.write(witness(2))
     epoch_file.sync()
-    kept = [decode_slot(files.contents(PATH)[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
+    slots = [decode_slot(files.contents(PATH)[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
     flip_bit(files, PATH, (slot * SLOT_BYTES + 40) * 8)
     found, problems = read_witness(files, PATH)
-    assert found == kept[1 - slot]
+    assert found == slots[1 - slot]
     assert problems == [f"{PATH}: slot {slot} is damaged"]
 
 
@@ -176,7 +176,7 @@ def test_a_cut_epoch_file_is_read_as_far_as_it_goes(size: int) -> None:
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
-def test_an_epoch_file_that_is_taken_over_goes_on_behind_its_newest_witness(writes: int) -> None:
+def test_an_existing_epoch_file_is_continued_behind_its_newest_record(writes: int) -> None:
     for seed in range(40):
         files = MemoryFiles()
         epoch_file = EpochFile.create(files, PATH, witness(1))

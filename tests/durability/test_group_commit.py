@@ -1,4 +1,4 @@
-"""Natural group commit: who is told what, when; and what happens when the disk is full, or lies down for good."""
+"""Group commit: order of sync and notification; a full disk, and a disk that has failed."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def is_out_of_room(stage: Stage) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nobody_is_told_before_every_file_of_the_epoch_is_synced(seed: int) -> None:
+def test_no_waiter_returns_before_every_file_of_the_epoch_is_synced(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
-        told: list[Epoch] = []
+        returned: list[Epoch] = []
 
         def check(epoch: Epoch, index: int) -> None:
-            assert epoch in synced_epochs(memory, stage, index), f"epoch {epoch} was told and not synced"
+            assert epoch in synced_epochs(memory, stage, index), f"epoch {epoch} was reported and not synced"
 
         def write(index: int) -> None:
             for _ in range(4):
                 epoch = stage.append(index=index)
                 stage.commit.wait(epoch)
                 check(epoch, index)
-                told.append(epoch)
+                returned.append(epoch)
 
         def called(epoch: Epoch) -> None:
             assert any(epoch in synced_epochs(memory, stage, index) for index in range(2))
@@ -73,17 +73,17 @@ def test_nobody_is_told_before_every_file_of_the_epoch_is_synced(seed: int) -> N
         writers = [threads.start(f"writer {i}", partial(write, i % 2)) for i in range(4)]
         for writer in writers:
             writer.join()
-        assert len(told) == 16
+        assert len(returned) == 16
         stage.commit.stop()
 
     stepped(seed, body, count=2)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_epochs_become_durable_in_order_and_callbacks_hear_of_each_once(seed: int) -> None:
+def test_epochs_become_durable_in_order_and_callbacks_get_each_once(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
-        heard: list[list[Epoch]] = [[], []]
-        for one in heard:
+        received: list[list[Epoch]] = [[], []]
+        for one in received:
             stage.commit.call_when_durable(one.append)
 
         def write(is_waiting: bool) -> None:
@@ -92,15 +92,15 @@ def test_epochs_become_durable_in_order_and_callbacks_hear_of_each_once(seed: in
                 if is_waiting:
                     stage.commit.wait(epoch)
                 else:
-                    stage.commit.ring()
+                    stage.commit.request_commit()
 
         writers = [threads.start(f"writer {i}", partial(write, i < 2)) for i in range(3)]
         for writer in writers:
             writer.join()
         stage.commit.stop()
-        assert heard[0] == heard[1] == list(range(1, stage.commit.open_epoch))
-        assert stage.commit.durable == heard[0][-1]
-        assert stage.commit.epochs_committed == len(heard[0])
+        assert received[0] == received[1] == list(range(1, stage.commit.open_epoch))
+        assert stage.commit.durable == received[0][-1]
+        assert stage.commit.epochs_committed == len(received[0])
         assert [kind for _, kind in stage.kinds_of()].count(BlockKind.EDIT) == 15
 
     stepped(seed, body)
@@ -150,7 +150,7 @@ def test_one_batch_is_on_its_way_at_a_time(seed: int) -> None:
     stepped(seed, body)
 
 
-def test_who_finds_nobody_at_it_commits_in_his_own_thread() -> None:
+def test_the_first_waiter_commits_in_its_own_thread() -> None:
     stage = Stage()
     threads: list[threading.Thread] = []
     hook(stage.participants[0], lambda: threads.append(threading.current_thread()))
@@ -165,7 +165,7 @@ def test_a_ring_commits_in_the_background() -> None:
     is_durable = threading.Event()
     stage.commit.call_when_durable(lambda epoch: is_durable.set())
     stage.append()
-    stage.commit.ring()
+    stage.commit.request_commit()
     assert is_durable.wait(30)
     assert stage.commit.durable == 1
     stage.commit.stop()
@@ -221,14 +221,14 @@ def test_closing_blocks_form_a_chain_and_the_newest_digest_is_known() -> None:
     stage.commit.stop()
 
 
-def test_nobody_is_told_and_nothing_is_witnessed_before_the_sync() -> None:
+def test_no_callback_and_no_record_precedes_the_sync() -> None:
     stage = Stage()
     hook(stage.participants[0], lambda: stage.diary.events.append("sync"))
-    stage.commit.call_when_durable(lambda epoch: stage.diary.events.append(f"told {epoch}"))
+    stage.commit.call_when_durable(lambda epoch: stage.diary.events.append(f"durable {epoch}"))
     for _ in range(2):
         stage.commit.wait(stage.append())
     stage.commit.stop()
-    assert stage.diary.events == ["sync", "told 1", "sync", "told 2", "witness 2"]
+    assert stage.diary.events == ["sync", "durable 1", "sync", "durable 2", "witness 2"]
 
 
 def test_the_witness_is_written_when_it_is_a_tenth_of_a_second_behind_and_at_the_stop() -> None:
@@ -333,7 +333,7 @@ def test_an_epoch_that_cannot_be_closed_ends_it_and_the_next_one_is_not_confirme
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_failed_sync_reaches_everybody_who_waits(seed: int) -> None:
+def test_a_failed_sync_reaches_every_waiter(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
         stage.commit.wait(stage.append())
         stage.disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
@@ -354,11 +354,11 @@ def test_a_failed_sync_reaches_everybody_who_waits(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_failed_sync_in_the_background_ends_it_for_everybody(seed: int) -> None:
+def test_a_failed_sync_in_the_background_ends_it_for_every_waiter(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
         stage.disk.faults.append(Fault(FaultKind.IO_ERROR, "sync"))
         epoch = stage.append()
-        stage.commit.ring()
+        stage.commit.request_commit()
         with pytest.raises(SyncFailed):
             stage.commit.wait(epoch)
         with pytest.raises(SyncFailed):
@@ -387,13 +387,13 @@ def test_a_full_disk_holds_writers_up_and_they_go_on_when_there_is_room(seed: in
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
         stage.commit.wait(stage.append())
         memory.capacity_bytes = memory.used_bytes + 100
-        told: list[Epoch] = []
+        returned: list[Epoch] = []
 
         def write() -> None:
             for _ in range(2):
                 epoch = stage.append(bytes(5000))
                 stage.commit.wait(epoch)
-                told.append(epoch)
+                returned.append(epoch)
 
         writers = [threads.start(f"writer {i}", write) for i in range(3)]
         while not is_out_of_room(stage):
@@ -401,11 +401,11 @@ def test_a_full_disk_holds_writers_up_and_they_go_on_when_there_is_room(seed: in
         bell = threads.condition()
         with bell:
             bell.wait(5.0)
-        assert (stage.commit.durable, told) == (1, [])
+        assert (stage.commit.durable, returned) == (1, [])
         memory.capacity_bytes = None
         for writer in writers:
             writer.join()
-        assert len(told) == 6
+        assert len(returned) == 6
         assert not is_out_of_room(stage)
         assert sum(kind == BlockKind.EDIT for _, kind in stage.kinds_of()) == 7
         stage.commit.stop()
@@ -425,7 +425,7 @@ def test_a_full_disk_is_an_error_when_the_log_is_closed() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_those_whose_epoch_is_durable_are_told_though_a_rotation_finds_the_disk_full(seed: int) -> None:
+def test_waiters_of_a_durable_epoch_return_though_a_rotation_finds_the_disk_full(seed: int) -> None:
     def body(threads: SteppedThreads, memory: MemoryFiles, stage: Stage) -> None:
         is_full = [True]
 
@@ -434,11 +434,11 @@ def test_those_whose_epoch_is_durable_are_told_though_a_rotation_finds_the_disk_
                 raise OutOfRoom("full")
 
         stage.diary.after = [step]
-        told: list[str] = []
+        returned: list[str] = []
 
         def wait() -> None:
             stage.commit.wait(Epoch(1))
-            told.append("durable")
+            returned.append("durable")
 
         stage.append()
         writers = [threads.start(f"writer {i}", wait) for i in range(3)]
@@ -446,7 +446,7 @@ def test_those_whose_epoch_is_durable_are_told_though_a_rotation_finds_the_disk_
         with bell:
             bell.wait(3.0)
         assert stage.commit.durable == 1
-        assert len(told) == 2, "all but the one who is at it, and who will be told when there is room"
+        assert len(returned) == 2, "all but the leader, which returns when there is room"
         is_full[0] = False
         for writer in writers:
             writer.join()
@@ -514,7 +514,7 @@ def test_who_must_not_wait_for_a_full_disk_may_gather_more() -> None:
             session = store.begin()
             session.put_many(STORAGE, [b"%d" % number], [bytes(1 << 14)])
             epoch = session.end()
-        assert store.channels[0].blocks_gathered > 10, "somebody is at it, and waits for room"
+        assert store.channels[0].blocks_gathered > 10, "the leader waits for room"
         full.is_armed = False
         store.wait(epoch)
 
@@ -538,10 +538,10 @@ def test_a_defect_in_the_background_thread_ends_the_commit_for_good(part: str) -
         raise ValueError("a defect")
 
     stage.commit.wait(stage.append())
-    setattr(stage.commit._turn, part, fail)
+    setattr(stage.commit._hooks, part, fail)
     stage.append()
     stage.commit._stale_since_ns = -(10**12)
-    stage.commit.ring()
+    stage.commit.request_commit()
     stage.commit._background.join(30)
     assert isinstance(stage.commit.failure, SyncFailed) and "ValueError('a defect')" in stage.commit.failure.what
     with pytest.raises(SyncFailed):

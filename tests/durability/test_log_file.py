@@ -50,7 +50,7 @@ def test_a_part_is_everything_since_the_last_one() -> None:
     assert [header.epoch for header in headers_in(disk.contents(path_of(1)), participant)] == [1, 1, 2]
 
 
-def test_the_end_tells_how_the_file_will_be_and_taken_how_it_was_at_the_switch() -> None:
+def test_end_describes_the_future_file_and_taken_the_file_at_the_switch() -> None:
     disk = MemoryFiles()
     participant = participant_on(disk, 1)
     append(participant, b"a")
@@ -105,7 +105,9 @@ def test_a_large_part_goes_out_piece_by_piece_and_each_is_on_its_way_before_the_
     disk = FaultyFiles(memory)
     participant = participant_on(disk, 1, container_bytes=1 << 20)
     assert participant.handle is not None
-    participant.handle = Hinted(participant.handle, lambda *told: hints.append(f"{told}, {len(disk.steps)} steps"))
+    participant.handle = Hinted(
+        participant.handle, lambda *arguments: hints.append(f"{arguments}, {len(disk.steps)} steps")
+    )
     bodies = [bytes([n]) * (3 << 19) for n in range(3)]
     for body in bodies:
         append(participant, body)
@@ -117,11 +119,11 @@ def test_a_large_part_goes_out_piece_by_piece_and_each_is_on_its_way_before_the_
     assert len(headers_in(memory.contents(path_of(1)), participant)) == 3
 
 
-def test_the_system_is_told_once_what_it_need_not_keep() -> None:
+def test_the_system_is_advised_once_to_drop_each_range() -> None:
     hints: list[tuple[int, int]] = []
     participant = participant_on(MemoryFiles(), 1)
     assert participant.handle is not None
-    participant.handle = Hinted(participant.handle, lambda *told: hints.append(told))
+    participant.handle = Hinted(participant.handle, lambda *arguments: hints.append(arguments))
     for _ in range(3):
         append(participant, bytes(1000))
         part = participant.take()
@@ -136,14 +138,14 @@ def test_the_system_is_told_once_what_it_need_not_keep() -> None:
 
 
 class Hinted(HookedFile):
-    """A file that tells what it was told."""
+    """A file with a callback for hints."""
 
-    def __init__(self, inner: File, told: Callable[[int, int], None]) -> None:
+    def __init__(self, inner: File, arguments: Callable[[int, int], None]) -> None:
         super().__init__(inner, lambda: None)
-        self._told = told
+        self._on_hint = arguments
 
     def forget(self, offset: int, size: int) -> None:
-        self._told(offset, size)
+        self._on_hint(offset, size)
 
 
 def synced_in(disk: MemoryFiles) -> bytes:

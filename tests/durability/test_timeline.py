@@ -1,4 +1,4 @@
-"""Timelines: who may read on, and who is told where the fork was."""
+"""Timelines: which readers may continue, and which get the epoch of the fork."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from warren.base.errors import Refused
 from warren.base.ids import Epoch, TimelineId
 from warren.durability.timeline import Ancestor, Timeline
 
-FIRST, SECOND, THIRD, STRANGER = (TimelineId(n) for n in (0xA1, 0xB2, 0xC3, 0xD4))
+FIRST, SECOND, THIRD, FOREIGN = (TimelineId(n) for n in (0xA1, 0xB2, 0xC3, 0xD4))
 FORKED = Timeline(FIRST).fork(SECOND, Epoch(10)).fork(THIRD, Epoch(25))
 
 
@@ -19,13 +19,13 @@ def test_a_fork_remembers_where_each_timeline_was_left() -> None:
 @pytest.mark.parametrize(
     ("timeline", "epoch"), [(THIRD, 1), (THIRD, 1 << 60), (FIRST, 1), (FIRST, 10), (SECOND, 25), (SECOND, 11)]
 )
-def test_whoever_stands_on_this_past_may_read_on(timeline: TimelineId, epoch: int) -> None:
+def test_a_reader_on_this_history_may_continue(timeline: TimelineId, epoch: int) -> None:
     FORKED.admit(timeline, Epoch(epoch))
     assert FORKED.id == THIRD
 
 
 @pytest.mark.parametrize(("timeline", "epoch", "fork"), [(FIRST, 11, 10), (SECOND, 26, 25)])
-def test_whoever_stands_on_an_abandoned_branch_is_told_where_the_fork_was(
+def test_a_reader_on_an_abandoned_branch_gets_the_epoch_of_the_fork(
     timeline: TimelineId, epoch: int, fork: int
 ) -> None:
     with pytest.raises(Refused, match=f"epoch {epoch} of timeline {timeline:016x} was abandoned") as refusal:
@@ -34,7 +34,7 @@ def test_whoever_stands_on_an_abandoned_branch_is_told_where_the_fork_was(
     assert f"epoch {fork} of timeline {THIRD:016x}" in refusal.value.hint
 
 
-def test_a_stranger_is_told_that_it_is_one() -> None:
+def test_a_foreign_timeline_is_refused() -> None:
     with pytest.raises(Refused, match="not part of this store's past") as refusal:
-        FORKED.admit(STRANGER, Epoch(1))
+        FORKED.admit(FOREIGN, Epoch(1))
     assert "another store" in refusal.value.hint

@@ -19,12 +19,12 @@ def test_the_first_epoch_carries_the_time() -> None:
 def test_at_most_one_epoch_in_a_tenth_of_a_second_carries_the_time() -> None:
     clock = ManualClock()
     marks = WallMarks(clock)
-    told = []
+    is_marked = []
     for _ in range(100):
-        told.append(marks.next_mark() != (0, 0))
+        is_marked.append(marks.next_mark() != (0, 0))
         clock.advance_ns(MARK_INTERVAL_NS // 10)
-    assert sum(told) == 10
-    assert told[0] and told[10] and not told[9]
+    assert sum(is_marked) == 10
+    assert is_marked[0] and is_marked[10] and not is_marked[9]
 
 
 @settings(deadline=None)
@@ -45,7 +45,7 @@ def test_the_monotone_time_never_goes_back_whatever_is_done_to_the_clock(moves: 
             last = monotone
 
 
-def test_the_monotone_time_goes_on_from_the_run_before() -> None:
+def test_the_monotone_time_continues_from_the_previous_process() -> None:
     clock = ManualClock(wall_ns=50)
     assert WallMarks(clock, monotone_ns=1000).next_mark() == (50, 1001)
 

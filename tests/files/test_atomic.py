@@ -101,7 +101,7 @@ def test_a_failure_on_the_way_keeps_the_old_file(operation: str) -> None:
     assert disk.list("/data") == ["file"]
 
 
-def test_a_failed_directory_sync_is_said() -> None:
+def test_a_failed_directory_sync_is_raised() -> None:
     disk = disk_with_old_file()
     with pytest.raises(SyncFailed):
         replace(FaultyFiles(disk, [Fault(FaultKind.IO_ERROR, "sync_directory")]), PATH, NEW)

@@ -43,7 +43,7 @@ def put(files: Files, path: str, contents: bytes = b"") -> None:
     file.close()
 
 
-def got(files: Files, path: str) -> bytes:
+def contents_of(files: Files, path: str) -> bytes:
     file = files.open(path)
     try:
         return file.read_at(0, file.size())
@@ -159,7 +159,7 @@ def test_writing_through_writes_everything_and_can_be_repeated(files: Files, roo
     expected = bytes(3) + b"abcdef" + bytes(3) + b"0123456789" * 300
     assert file.read_at(0, 5000) == expected and file.size() == len(expected)
     file.close()
-    assert got(files, root + "/f") == expected
+    assert contents_of(files, root + "/f") == expected
 
 
 def test_what_is_forgotten_is_read_as_before_and_a_closed_file_forgets_nothing(files: Files, root: str) -> None:
@@ -181,7 +181,7 @@ def test_a_name_is_created_once(files: Files, root: str) -> None:
     put(files, root + "/f", b"first")
     with pytest.raises(Refused, match=r"create .*/f"):
         files.create(root + "/f")
-    assert got(files, root + "/f") == b"first"
+    assert contents_of(files, root + "/f") == b"first"
 
 
 def test_what_is_missing_is_refused_by_name(files: Files, root: str) -> None:
@@ -261,7 +261,7 @@ def test_rename_replaces_and_an_open_file_keeps_its_bytes_and_its_name(files: Fi
     put(files, root + "/new", b"new")
     reader = files.open(root + "/old")
     files.rename(root + "/new", root + "/old")
-    assert got(files, root + "/old") == b"new"
+    assert contents_of(files, root + "/old") == b"new"
     assert files.list(root) == ["old"]
     assert reader.read_at(0, 9) == b"old"
     assert reader.path == root + "/old"
@@ -279,7 +279,7 @@ def test_a_directory_can_be_renamed_with_what_is_in_it(files: Files, root: str) 
     files.make_directories(root + "/staging/job")
     put(files, root + "/staging/job/f", b"x")
     files.rename(root + "/staging/job", root + "/done")
-    assert got(files, root + "/done/f") == b"x"
+    assert contents_of(files, root + "/done/f") == b"x"
     assert files.list(root + "/staging") == []
 
 
@@ -301,10 +301,10 @@ def test_links_are_counted_and_share_their_bytes(files: Files, root: str) -> Non
     writer.close()
     files.remove(root + "/b")
     assert files.stat(root + "/a").links == 1
-    assert got(files, root + "/a") == b"y"
+    assert contents_of(files, root + "/a") == b"y"
 
 
-def test_stat_tells_size_kind_and_identity(files: Files, root: str) -> None:
+def test_stat_returns_size_kind_and_identity(files: Files, root: str) -> None:
     put(files, root + "/a", b"12345")
     put(files, root + "/b")
     a, b = files.stat(root + "/a"), files.stat(root + "/b")
@@ -340,10 +340,10 @@ def test_directories_are_made_with_their_parents_listed_in_order_and_removed_whe
     assert files.list(root + "/b") == ["f"]
 
 
-def test_the_second_opener_of_a_lock_is_told_the_holder_until_it_is_released(files: Files, root: str) -> None:
+def test_the_second_opener_of_a_lock_gets_the_holder_until_it_is_released(files: Files, root: str) -> None:
     lock = files.lock(root + "/lock", "process 17 on rock")
     with pytest.raises(Refused, match=r"lock is locked by process 17 on rock\n  hint"):
-        files.lock(root + "/lock", "somebody else")
+        files.lock(root + "/lock", "another opener")
     lock.release()
     lock.release()
     second = files.lock(root + "/lock", "a")
@@ -413,7 +413,7 @@ def tree(files: Files, path: str) -> object:
     found = files.stat(path)
     if found.is_directory:
         return {name: tree(files, f"{path}/{name}") for name in files.list(path)}
-    return found.links, got(files, path)
+    return found.links, contents_of(files, path)
 
 
 def test_the_families_of_errors_are_as_promised() -> None:

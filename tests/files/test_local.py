@@ -142,7 +142,7 @@ def test_where_the_system_cannot_write_through_it_writes_and_syncs(path: str, mo
     file = LocalFiles().create(path)
     file.write_through(0, [b"abc"])
     file.write_through(3, [b"de"])
-    assert calls == [os.RWF_DSYNC, 0, 0]  # asked once
+    assert calls == [os.RWF_DSYNC, 0, 0]  # tried once
     assert len(syncs) == 2
     assert file.read_at(0, 10) == b"abcde"
     file.close()
@@ -166,7 +166,7 @@ def test_a_system_that_takes_no_hints_is_as_good(path: str, monkeypatch: pytest.
 def test_a_hint_about_nothing_is_none(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system takes a length of 0 for all the rest."""
     hints: list[tuple[int, ...]] = []
-    monkeypatch.setattr(local, "_advise", lambda *told: hints.append(told[1:3]))
+    monkeypatch.setattr(local, "_advise", lambda *arguments: hints.append(arguments[1:3]))
     file = LocalFiles().create(path)
     file.forget(0, 0)
     file.expect(5, 0)
@@ -192,7 +192,7 @@ def test_each_new_directory_is_synced_into_its_parent(tmp_path: Path, monkeypatc
     assert synced == [f"{tmp_path}", f"{tmp_path}/a"]
 
 
-def test_only_the_owner_may_look_into_what_we_make(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_new_files_and_directories(tmp_path: Path) -> None:
     files = LocalFiles()
     files.make_directories(f"{tmp_path}/d")
     files.create(f"{tmp_path}/d/f").close()
@@ -239,7 +239,7 @@ def test_descriptors_are_closed_again(tmp_path: Path) -> None:
     files = LocalFiles()
     files.lock(f"{tmp_path}/warm-up", "me").release()
     before = len(os.listdir("/proc/self/fd"))
-    held = files.lock(f"{tmp_path}/lock", "me")
+    lock = files.lock(f"{tmp_path}/lock", "me")
     for _ in range(10):
         files.make_directories(f"{tmp_path}/d/e")
         files.sync_directory(str(tmp_path))
@@ -253,7 +253,7 @@ def test_descriptors_are_closed_again(tmp_path: Path) -> None:
         file.close()
         del del_view
         files.remove(f"{tmp_path}/f")
-    held.release()
+    lock.release()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -261,12 +261,13 @@ def test_a_lock_that_a_child_of_a_killed_holder_still_has_is_waited_for(tmp_path
     """A child is between fork and exec for a moment, with everything that its parent had open."""
     path = f"{tmp_path}/lock"
     code = (
-        "import os, sys, time; from warren.files.local import LocalFiles; from warren.files.local import this_process;"
-        "from warren.base.environment import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
-        "child = os.fork(); print('held', flush=True) if child else time.sleep(0.5); time.sleep(60 if child else 0)"
+        "import os, sys, time; from warren.files.local import LocalFiles, this_process;"
+        "from warren.base.environment import SystemClock;"
+        "lock = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
+        "child = os.fork(); print('locked', flush=True) if child else time.sleep(0.5); time.sleep(60 if child else 0)"
     )
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout and holder.stdout.readline() == b"held\n"
+        assert holder.stdout and holder.stdout.readline() == b"locked\n"
         with pytest.raises(Refused, match="locked by"):
             LocalFiles().lock(path, "me")
         holder.kill()
@@ -277,14 +278,15 @@ def test_a_lock_that_a_child_of_a_killed_holder_still_has_is_waited_for(tmp_path
 def test_a_lock_is_seen_by_another_process_and_ends_with_its_holder(tmp_path: Path) -> None:
     path = f"{tmp_path}/lock"
     script = (
-        "import sys, time; from warren.files.local import LocalFiles; from warren.files.local import this_process;"
-        "from warren.base.environment import SystemClock; held = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
-        "print('held', flush=True); time.sleep(60)"
+        "import sys, time; from warren.files.local import LocalFiles, this_process;"
+        "from warren.base.environment import SystemClock;"
+        "lock = LocalFiles().lock(sys.argv[1], this_process(SystemClock()));"
+        "print('locked', flush=True); time.sleep(60)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, env=environment) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+        assert holder.stdout.readline() == b"locked\n"
         with pytest.raises(Refused, match=rf"locked by process {holder.pid} on .+, since 20.* UTC"):
             LocalFiles().lock(path, "me")
         holder.kill()
@@ -312,7 +314,7 @@ def test_a_directory_can_be_made_under_the_working_directory(tmp_path: Path, mon
     assert (tmp_path / "here" / "below").is_dir()
 
 
-def test_misuse_is_told_from_failure(path: str) -> None:
+def test_misuse_is_distinguished_from_failure(path: str) -> None:
     file = LocalFiles().create(path)
     file.close()
     with pytest.raises(Misuse):

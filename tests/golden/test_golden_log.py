@@ -31,7 +31,7 @@ from warren.log.read.blocks import walk
 from warren.log.session import Session
 from warren.log.settings import EntryKind, LogSettings
 from warren.log.store import LogStore
-from warren.records.block import Header, look
+from warren.records.block import Header, check_block
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind
 from warren.testing.fakes import ManualClock, SeededRandom
@@ -141,7 +141,7 @@ class Script:
 
     def _show_file(self, name: str) -> None:
         view = self.files.open(join(DIRECTORY, name)).view()
-        first = look(view, 0, None)
+        first = check_block(view, 0, None)
         assert isinstance(first, Header)
         for header in walk(view, None).headers:
             kind = BlockKind(header.kind)

@@ -1,4 +1,4 @@
-"""Everything that runs without a caller to raise to is under the policy of `base/background`.
+"""Everything that runs without a caller to raise to is under the policy of `base/threads`.
 
 A thread that dies of an unexpected exception dies in silence, and whatever waits for it waits for ever. So each module
 that starts a thread, a timer, a callback of the loop or a call in a pool is listed here, with what becomes of an
@@ -23,7 +23,7 @@ POLICY: dict[str, str] = {
     "embedded/database.py": "awaited by the caller",
     "app/lifecycle.py": "any exception of the watching task ends the process",
     "embedded/queues_async.py": "a future or an event of the caller's own loop; a closed loop is handled",
-    "base/threads.py": "the seam itself; `together` raises in its caller",
+    "base/threads.py": "`BackgroundLoop` runs a BackgroundTask; `together` raises in its caller",
     "broker/confirms.py": TASK,
     "broker/queue_handle.py": TASK,
     "broker/timers.py": TASK,
@@ -40,7 +40,7 @@ POLICY: dict[str, str] = {
     "server/alarms.py": TASK,
     "snapshot/database.py": TASK,
     "snapshot/puller/process.py": "any exception of a thread ends its process, which is an alarm and is started again",
-    "snapshot/puller/client.py": "any exception kills the puller, which is an alarm and is started again",
+    "snapshot/puller/client.py": TASK,  # and an exception of the listening thread kills the puller: alarm and restart
     "snapshot/reflection.py": TASK,
     "workers/control_socket.py": TASK,
     "workers/process.py": "ends its process",

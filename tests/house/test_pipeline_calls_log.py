@@ -75,7 +75,7 @@ def test_only_the_pipeline_knows_spark() -> None:
     [
         "import struct",
         "from zlib import crc32",
-        "from warren.records.block import look",
+        "from warren.records.block import check_block",
         "from warren.records import format",
         "def f():\n    from warren.records.entries import read_entries",
         "import numpy as np\nnp.lexsort(x)",

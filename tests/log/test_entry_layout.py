@@ -12,7 +12,7 @@ from warren.log.file_record import active_name
 from warren.log.read.blocks import walk
 from warren.log.settings import EntryKind, LogSettings
 from warren.log.store import LogStore
-from warren.records.block import look
+from warren.records.block import check_block
 from warren.records.format import BlockKind, ColumnTag
 from warren.testing.fakes import ManualClock, SeededRandom
 from warren.testing.memory_files import MemoryFiles
@@ -34,7 +34,7 @@ def test_an_entry_is_storage_and_key_then_version_and_value_and_its_kind() -> No
     session.commit()
     view = files.open(join("/log", active_name(store.channels[0].id))).view()
     (block,) = [header for header in walk(view, None).headers if header.kind == BlockKind.ENTRIES]
-    assert look(view, block.offset, None) == block
+    assert check_block(view, block.offset, None) == block
     body = bytes(view[block.body_at : block.end])
     count, _, heap_at = struct.unpack_from("<HHI", body)
     columns = {tag: base for tag, _, _, _, _, base in struct.iter_unpack("<BBBBIQ", body[8 : 8 + 16 * count])}

@@ -281,8 +281,8 @@ class InOrder(FaultyFiles):
         self._threads = threads
         self._has_chosen = False  # the purge has chosen what to doom
 
-    def _look(self, operation: str, path: str, act: Callable[[], Result]) -> Result:
-        return self._in_turn(operation, path, lambda: FaultyFiles._look(self, operation, path, act))
+    def _read_operation(self, operation: str, path: str, act: Callable[[], Result]) -> Result:
+        return self._in_turn(operation, path, lambda: FaultyFiles._read_operation(self, operation, path, act))
 
     def _change(
         self, operation: str, paths: tuple[str, ...], act: Callable[[], Result], *rest: Callable[..., None] | None

@@ -1,4 +1,4 @@
-"""Ask RabbitMQ what tests compare with, and write its answers down: `python -m tests.management.ask_server`.
+"""Record the answers of RabbitMQ that tests compare with: `python -m tests.management.ask_server`.
 
 It is started privately with its management plugin. Run it again when a question is added.
 """
@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 
-from tests.management.questions import ANSWERS, LIMITED, PEOPLE, QUEUE, REFUSED, TOLD, VHOSTS, ask, kinds, refusal, walk
+from tests.management.questions import ANSWERS, LIMITED, QUEUE, REFUSED, SHOWN, USERS, VHOSTS, ask, kinds, refusal, walk
 from tools.bench.peers import Peer, free_ports, start_rabbitmq
 
 _PASSWORD = "secret"
-_STATISTICS_SECONDS = 6  # RabbitMQ tells the numbers of a queue every five
+_STATISTICS_SECONDS = 6  # RabbitMQ updates the numbers of a queue every five
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def _prepare(client: httpx.Client) -> None:
         client.put(f"/api/{path}", json=body, auth=("guest", "guest")).raise_for_status()
 
     put("vhosts/other")
-    for user, tag, is_in in PEOPLE:
+    for user, tag, is_in in USERS:
         put(f"users/{user}", password=_PASSWORD, tags=tag)
         if is_in:
             put(f"permissions/{VHOSTS['/']}/{user}", configure=".*", write=".*", read=".*")
@@ -71,16 +71,16 @@ def _prepare(client: httpx.Client) -> None:
 
 def _answers(client: httpx.Client, amqp_port: int) -> dict[str, Any]:
     node = client.get("/api/overview", auth=("guest", "guest")).json()["node"]
-    told = {}
-    for name, path in TOLD.items():
+    shown = {}
+    for name, path in SHOWN.items():
         response = client.get(path, auth=("administrator-in", _PASSWORD))
-        told[name] = {"status": response.status_code, "kinds": kinds(response.json())}
+        shown[name] = {"status": response.status_code, "kinds": kinds(response.json())}
     statuses = {
-        name: {user: client.get(path, auth=(user, _PASSWORD)).status_code for user, _, _ in PEOPLE}
+        name: {user: client.get(path, auth=(user, _PASSWORD)).status_code for user, _, _ in USERS}
         for name, path in walk(node, amqp_port).items()
     }
     refused = {name: refusal(ask(client, question)) for name, question in REFUSED.items()}
-    return {"told": told, "statuses": statuses, "refused": refused}
+    return {"told": shown, "statuses": statuses, "refused": refused}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both servers are asked: RabbitMQ by `ask_server.py`, which writes its answers down, and Warren by the tests.
+"""Requests to both servers: RabbitMQ by `ask_server.py`, which records its answers, and Warren by the tests.
 
 Both have the vhosts "/" and "other", the queue `q1` with messages in "/", and one user for each tag, once with
 everything permitted in "/" and once with nothing.
@@ -20,7 +20,7 @@ TAGS = ("", "management", "policymaker", "monitoring", "administrator")
 VHOSTS = {"/": "%2F", "other": "other"}
 QUEUE = "q1"
 # Name of the user, tag, whether anything is permitted to it in "/".
-PEOPLE = [(f"{tag or 'none'}-{'in' if is_in else 'out'}", tag, is_in) for tag in TAGS for is_in in (True, False)]
+USERS = [(f"{tag or 'none'}-{'in' if is_in else 'out'}", tag, is_in) for tag in TAGS for is_in in (True, False)]
 
 
 # Besides them: a user who may enter "/" and do nothing there.
@@ -64,7 +64,7 @@ REFUSED = {
     "port is no number": Question("GET", "/api/health/checks/port-listener/x"),
 }
 # Where the names and kinds of fields are compared.
-TOLD = {
+SHOWN = {
     "whoami": "/api/whoami",
     "overview": "/api/overview",
     "nodes": "/api/nodes",
@@ -101,10 +101,10 @@ def ask(client: httpx.Client, question: Question) -> httpx.Response:
 
 
 def refusal(response: httpx.Response) -> dict[str, Any]:
-    """What a client can tell it by."""
-    told = {name: response.headers[name] for name in ("www-authenticate", "allow") if name in response.headers}
+    """Status, body and headers by which a client recognizes it."""
+    headers = {name: response.headers[name] for name in ("www-authenticate", "allow") if name in response.headers}
     body = json.loads(response.content) if response.content else None
-    return {"status": response.status_code, "body": body, "headers": told}
+    return {"status": response.status_code, "body": body, "headers": headers}
 
 
 def kinds(value: Any) -> Any:

@@ -11,8 +11,8 @@ from tests.management.stage import PASSWORD, ManagementStage
 
 def head(method: str, path: str, *lines: str) -> bytes:
     login = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
-    told = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Basic {login}", *lines]
-    return "\r\n".join(told).encode() + b"\r\n\r\n"
+    lines_sent = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Basic {login}", *lines]
+    return "\r\n".join(lines_sent).encode() + b"\r\n\r\n"
 
 
 def raw(stage: ManagementStage, sent: bytes, address: str = "http") -> bytes:
@@ -20,15 +20,15 @@ def raw(stage: ManagementStage, sent: bytes, address: str = "http") -> bytes:
     with socket.create_connection(stage.serving.addresses[address], timeout=5) as client:
         with suppress(ConnectionError):  # hung up on while it sends
             client.sendall(sent)
-        got = b""
+        received = b""
         while True:
             try:
                 piece = client.recv(1 << 16)
             except TimeoutError:
-                assert got, "neither answered nor hung up"
-                return got
+                assert received, "neither answered nor disconnected"
+                return received
             except ConnectionError:
-                return got
+                return received
             if not piece:
-                return got
-            got += piece
+                return received
+            received += piece

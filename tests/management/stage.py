@@ -1,6 +1,6 @@
 """A server as the management sees it, over a real database, and HTTP over real sockets.
 
-The loop is uvloop's, in a thread of its own, as the broker's would be; tests ask from outside, with httpx.
+The loop is uvloop's, in a thread of its own, as the broker's would be; tests send requests with httpx.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ManagementStage:
             self.vhosts.begin()
             self._start_loop(opened)
             ports = "127.0.0.1", 0, 0
-            self.serving: ManagementServer = self.run(start(self.running, *ports, self.socket_path, settings, routes))
+            self.serving: ManagementServer = self.run(start(self.broker, *ports, self.socket_path, settings, routes))
             opened.callback(lambda: self.run(self.serving.stop()))
             self._closing = opened.pop_all()
 
@@ -117,9 +117,11 @@ class ManagementStage:
         self.vhosts = Vhosts(storage, environment, queues)
         opened.callback(self.vhosts.close)
         server = ServerSettings(login_delay_seconds=0.0)
-        people = UserAuthentication(self.catalog, environment, server)
-        self.running = StageRunning(self.database, self.catalog, self.vhosts, environment, people, settings=server)
-        self.running.started_ns = environment.clock.wall_ns()
+        authentication = UserAuthentication(self.catalog, environment, server)
+        self.broker = StageRunning(
+            self.database, self.catalog, self.vhosts, environment, authentication, settings=server
+        )
+        self.broker.started_ns = environment.clock.wall_ns()
 
     def _start_loop(self, opened: ExitStack) -> None:
         self._loop = uvloop.new_event_loop()
@@ -154,8 +156,8 @@ class ManagementStage:
 
     def user(self, name: str, *tags: str, vhost: str | None = None, pattern: str = ".*") -> None:
         """With so much permitted in a vhost, if one is named."""
-        told = hashed(PASSWORD, self.running.environment.rng)
-        row = self.catalog.change(lambda change: users.put(change, name, told, Hashing.SCRYPT.value, tags))
+        hash_text = hashed(PASSWORD, self.broker.environment.rng)
+        row = self.catalog.change(lambda change: users.put(change, name, hash_text, Hashing.SCRYPT.value, tags))
         if vhost is not None:
             where = self.vhosts.find(vhost).vhost.id
             self.catalog.change(lambda change: permissions.put(change, row.id, where, pattern, pattern, pattern))
@@ -163,9 +165,9 @@ class ManagementStage:
     def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> QueueHandle:
         """As a client would declare it; `max_length=5` is the argument x-max-length."""
         found = self.vhosts.find(vhost)
-        client = Client(Access("somebody", vhost, ".*", ".*", ".*", {}), Owner("a test"))
+        client = Client(Access("a user", vhost, ".*", ".*", ".*", {}), Owner("a test"))
         table = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        declarations = Declarations(found, self.running.counts)
+        declarations = Declarations(found, self.broker.counts)
         declarations.answer(client, QueueDeclare(queue=name, durable=True, arguments=table))
         handle = found.queues.find(name)
         if bodies:
@@ -173,7 +175,7 @@ class ManagementStage:
         return handle
 
     def put(self, open_vhost: Vhost, handle: QueueHandle, *bodies: bytes) -> None:
-        now_ms = self.running.environment.clock.wall_ns() // 1_000_000
+        now_ms = self.broker.environment.clock.wall_ns() // 1_000_000
         self.database.log.wait(open_vhost.queue_api.put(Publication(list(bodies), published_ms=now_ms), [handle]))
 
     # -- asking --------------------------------------------------------------------------------------------------

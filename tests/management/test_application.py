@@ -20,47 +20,47 @@ from warren.broker.auth.permissions import NameRole, Operation, authorize
 from warren.management.requests import CHALLENGE, AccessRule, HttpRequest, HttpRoute, ManagementSettings, access_of
 
 SETTINGS = ManagementSettings(header_seconds=0.5, body_bytes_max=10_000, body_seconds=0.5, stop_seconds=1)
-HELD = threading.Event()
-LET_GO = threading.Event()
+REACHED = threading.Event()
+RELEASED = threading.Event()
 
 
-def _echo(asked: HttpRequest) -> Any:
-    return {"body": asked.body, "names": asked.names, "query": asked.query, "user": asked.user.name}
+def _echo(request: HttpRequest) -> Any:
+    return {"body": request.body, "names": request.names, "query": request.query, "user": request.user.name}
 
 
-def _hold(asked: HttpRequest) -> Any:
-    HELD.set()
-    return {"was_let_go": LET_GO.wait(5)}
+def _hold(request: HttpRequest) -> Any:
+    REACHED.set()
+    return {"was_released": RELEASED.wait(5)}
 
 
-def _fail(asked: HttpRequest) -> Any:
-    raise ValueError("a password nobody should read")
+def _fail(request: HttpRequest) -> Any:
+    raise ValueError("a secret password")
 
 
-def _refuse(asked: HttpRequest) -> Any:
+def _refuse(request: HttpRequest) -> Any:
     raise Refused("not today")
 
 
-def _purge(asked: HttpRequest) -> Any:
-    authorize(access_of(asked.running, asked.user, asked.vhost), Operation.QUEUE_PURGE, {NameRole.QUEUE: "q"})
+def _purge(request: HttpRequest) -> Any:
+    authorize(access_of(request.broker, request.user, request.vhost), Operation.QUEUE_PURGE, {NameRole.QUEUE: "q"})
     return {}
 
 
 ROUTES = (
     HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _echo),
     HttpRoute("/api/echo", "PUT", AccessRule.MANAGEMENT, _echo),
-    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANYBODY, _echo),
-    HttpRoute("/api/hold", "GET", AccessRule.ANYBODY, _hold),
-    HttpRoute("/api/fail", "GET", AccessRule.ANYBODY, _fail),
-    HttpRoute("/api/refuse", "GET", AccessRule.ANYBODY, _refuse),
+    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANY_USER, _echo),
+    HttpRoute("/api/hold", "GET", AccessRule.ANY_USER, _hold),
+    HttpRoute("/api/fail", "GET", AccessRule.ANY_USER, _fail),
+    HttpRoute("/api/refuse", "GET", AccessRule.ANY_USER, _refuse),
     HttpRoute("/api/purge/{vhost}", "GET", AccessRule.MANAGEMENT, _purge),
 )
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
-    with ManagementStage(tmp_path_factory.mktemp("application") / "data", SETTINGS, ROUTES) as made:
-        yield made
+    with ManagementStage(tmp_path_factory.mktemp("application") / "data", SETTINGS, ROUTES) as stage:
+        yield stage
 
 
 def put(stage: ManagementStage, content: Any, **headers: str) -> httpx.Response:
@@ -72,15 +72,15 @@ def put(stage: ManagementStage, content: Any, **headers: str) -> httpx.Response:
 
 
 def test_a_body_of_json_reaches_its_handler(stage: ManagementStage) -> None:
-    told = {"arguments": {"x": [1, 2.5, None, True, "ö"]}}
-    assert put(stage, json.dumps(told)).json()["body"] == told
+    sent = {"arguments": {"x": [1, 2.5, None, True, "ö"]}}
+    assert put(stage, json.dumps(sent)).json()["body"] == sent
     assert put(stage, b"").json()["body"] == {}
 
 
 @pytest.mark.parametrize(
     "content", [b"{bad", b"[1]", b"1", b'"text"', b"\xff{}", b'{"a": NaN}', b'{"a": 1' + b"0" * 5000 + b"}"]
 )
-def test_what_is_no_object_in_json_is_told_so(stage: ManagementStage, content: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_refused(stage: ManagementStage, content: bytes) -> None:
     response = put(stage, content)
     assert (response.status_code, response.json()) == (400, {"error": "bad_request", "reason": "not_json"})
 
@@ -95,10 +95,10 @@ def test_json_that_is_nested_too_deeply_never_reaches_the_parser(stage: Manageme
 
 
 def test_a_body_that_says_it_is_too_long_is_refused_unread(stage: ManagementStage) -> None:
-    asked = head("PUT", "/api/echo", "Content-Length: 10001")
-    assert b"413" in raw(stage, asked).split(b"\r\n")[0]
-    asked = head("PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
-    assert raw(stage, asked).split(b"\r\n")[0].split()[1] in (b"400", b"413")
+    request = head("PUT", "/api/echo", "Content-Length: 10001")
+    assert b"413" in raw(stage, request).split(b"\r\n")[0]
+    request = head("PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
+    assert raw(stage, request).split(b"\r\n")[0].split()[1] in (b"400", b"413")
 
 
 def test_a_body_is_counted_while_it_comes(stage: ManagementStage) -> None:
@@ -126,7 +126,7 @@ def test_a_compressed_body_is_not_unpacked(stage: ManagementStage, encoding: str
     assert (response.status_code, response.json()["error"]) == (415, "unsupported_encoding")
 
 
-def test_the_body_of_a_get_is_read_and_not_looked_at(stage: ManagementStage) -> None:
+def test_the_body_of_a_get_is_read_and_ignored(stage: ManagementStage) -> None:
     with stage.client() as client:
         response = client.request("GET", "/api/echo", content=b"not json")
         assert (response.status_code, response.json()["body"]) == (200, {})
@@ -153,12 +153,12 @@ def test_a_query_reaches_its_handler(stage: ManagementStage) -> None:
 
 def test_head_is_get_without_its_body(stage: ManagementStage) -> None:
     with stage.client() as client:
-        got, head = client.get("/api/echo"), client.head("/api/echo")
+        response, head = client.get("/api/echo"), client.head("/api/echo")
     assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-length"] == str(len(got.content))
+    assert head.headers["content-length"] == str(len(response.content))
 
 
-def test_options_tells_the_methods(stage: ManagementStage) -> None:
+def test_options_lists_the_methods(stage: ManagementStage) -> None:
     with stage.client(None) as client:
         response = client.options("/api/echo")
     assert (response.status_code, response.headers["allow"]) == (200, "HEAD, GET, PUT, OPTIONS")
@@ -168,7 +168,7 @@ def test_options_tells_the_methods(stage: ManagementStage) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "sent",
     [
         "Basic %%%",
         "Basic",
@@ -178,8 +178,8 @@ def test_options_tells_the_methods(stage: ManagementStage) -> None:
         "basic " + base64.b64encode(b":").decode(),
     ],
 )
-def test_a_login_that_cannot_be_read_has_failed(stage: ManagementStage, told: str) -> None:
-    response = stage.get("/api/echo", user=None, authorization=told)
+def test_a_login_that_cannot_be_read_has_failed(stage: ManagementStage, sent: str) -> None:
+    response = stage.get("/api/echo", user=None, authorization=sent)
     assert (response.status_code, response.json()["reason"]) == (401, "Login failed")
     assert response.headers["www-authenticate"] == CHALLENGE["www-authenticate"]
 
@@ -189,10 +189,10 @@ def test_a_password_may_hold_colons_and_other_letters(stage: ManagementStage) ->
     assert stage.get("/api/echo", user=None, authorization=f"bAsIc {login}").json()["user"] == "admin"
 
 
-def test_an_address_that_a_client_tells_is_nobodys_address(stage: ManagementStage) -> None:
+def test_an_address_in_a_header_is_not_trusted(stage: ManagementStage) -> None:
     stage.user("guest", "administrator")
-    told = {"x-forwarded-for": "203.0.113.9", "forwarded": "for=203.0.113.9"}
-    assert stage.get("/api/echo", user="guest", **told).status_code == 200, "it may come from this machine, and does"
+    sent = {"x-forwarded-for": "203.0.113.9", "forwarded": "for=203.0.113.9"}
+    assert stage.get("/api/echo", user="guest", **sent).status_code == 200, "it may come from this machine, and does"
 
 
 def test_what_touches_queues_asks_the_table_of_permissions(stage: ManagementStage) -> None:
@@ -215,20 +215,20 @@ def test_every_answer_has_headers_that_protect_a_browser(stage: ManagementStage)
 
 
 def test_pages_of_other_origins_may_read_nothing(stage: ManagementStage) -> None:
-    asked = {"origin": "https://elsewhere.example", "access-control-request-method": "GET"}
-    with stage.client(**asked) as client:
+    request = {"origin": "https://elsewhere.example", "access-control-request-method": "GET"}
+    with stage.client(**request) as client:
         answers = [client.get("/api/echo"), client.options("/api/echo")]
     assert not [name for each in answers for name in each.headers if name.startswith("access-control")]
 
 
-def test_an_error_of_ours_is_told_to_the_operator_and_not_to_the_client(
+def test_an_internal_error_is_reported_to_the_operator_and_not_to_the_client(
     stage: ManagementStage, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
         response = stage.get("/api/fail")
     assert (response.status_code, response.json()["error"]) == (500, "internal_error")
     assert "password" not in response.text
-    assert "a password nobody should read" in caplog.text
+    assert "a secret password" in caplog.text
 
 
 def test_what_the_broker_refuses_is_a_bad_request(stage: ManagementStage) -> None:
@@ -237,11 +237,11 @@ def test_what_the_broker_refuses_is_a_bad_request(stage: ManagementStage) -> Non
 
 
 def test_a_handler_that_waits_lets_the_loop_go_on(stage: ManagementStage) -> None:
-    HELD.clear()
-    LET_GO.clear()
+    REACHED.clear()
+    RELEASED.clear()
     with ThreadPoolExecutor(1) as beside:
         waiting = beside.submit(stage.get, "/api/hold")
-        assert HELD.wait(10)
+        assert REACHED.wait(10)
         assert stage.get("/api/echo/a/of/b").status_code == 200
-        LET_GO.set()
-        assert waiting.result().json() == {"was_let_go": True}
+        RELEASED.set()
+        assert waiting.result().json() == {"was_released": True}

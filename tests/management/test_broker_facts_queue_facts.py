@@ -18,20 +18,20 @@ from warren.queues.backing_queue import Fetched
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """What is asked of SQL meanwhile, by anybody."""
-    heard: list[str] = []
+    """The SQL statements executed meanwhile."""
+    seen: list[str] = []
 
     def hear(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        heard.append(statement)
+        seen.append(statement)
 
     event.listen(Engine, "before_cursor_execute", hear)
     try:
-        yield heard
+        yield seen
     finally:
         event.remove(Engine, "before_cursor_execute", hear)
 
 
-def asked(stage: ManagementStage, path: str = "/api/queues/%2F") -> dict[str, Any]:
+def request(stage: ManagementStage, path: str = "/api/queues/%2F") -> dict[str, Any]:
     return {item["name"]: item for item in stage.get(path).json()}
 
 
@@ -40,14 +40,14 @@ def test_messages_are_ready_and_unacknowledged_together(tmp_path: Path) -> None:
         handle = stage.queue("orders", "/", b"a", b"bc", b"def")
         open_vhost = stage.vhosts.find("/")
         assert open_vhost.queue_api.get(handle, 1) is not None
-        told = asked(stage)["orders"]
-        assert (told["messages"], told["messages_ready"], told["messages_unacknowledged"]) == (3, 2, 1)
-        assert (told["message_bytes_ready"], told["state"], told["consumers"]) == (5, "running", 0)
-        assert told["memory"] > 0
+        item = request(stage)["orders"]
+        assert (item["messages"], item["messages_ready"], item["messages_unacknowledged"]) == (3, 2, 1)
+        assert (item["message_bytes_ready"], item["state"], item["consumers"]) == (5, "running", 0)
+        assert item["memory"] > 0
         parts = ("", "_ready", "_unacknowledged", "_ram", "_persistent", "_paged_out")
-        assert [told[f"message_bytes{part}"] for part in parts] == [6, 5, 1, 6, 6, 0]
+        assert [item[f"message_bytes{part}"] for part in parts] == [6, 5, 1, 6, 6, 0]
         counts = ("_ram", "_ready_ram", "_unacknowledged_ram", "_persistent", "_paged_out")
-        assert [told[f"messages{count}"] for count in counts] == [3, 2, 1, 3, 0]
+        assert [item[f"messages{count}"] for count in counts] == [3, 2, 1, 3, 0]
         samples = stage.metrics()
         for name, value in [("bytes", 6), ("unacked_bytes", 1), ("persistent_bytes", 6), ("ram_bytes", 6)]:
             assert f"rabbitmq_queue_messages_{name} {value}.0" in samples
@@ -78,21 +78,21 @@ def test_consumers_are_counted(tmp_path: Path) -> None:
         with handle.lock:
             for _ in range(3):
                 handle.serving().subscribers.add(_Idle())
-        assert asked(stage)["orders"]["consumers"] == 3
+        assert request(stage)["orders"]["consumers"] == 3
         assert stage.get("/api/overview").json()["object_totals"]["consumers"] == 3
         assert "rabbitmq_consumers 3.0" in stage.metrics()
 
 
 def test_a_list_of_many_queues_asks_sql_no_more_than_one_of_few(tmp_path: Path) -> None:
-    """Lists stay fast with thousands of queues: nothing is asked for each."""
+    """Lists stay fast with thousands of queues: there is no statement per queue."""
     with ManagementStage(tmp_path / "data") as stage:
         counted = []
         for count in (3, 60):
             for number in range(count):
                 stage.queue(f"queue-{number}")
-            with statements() as heard:
+            with statements() as seen:
                 assert len(stage.get("/api/queues").json()) == count
-            counted.append(len(heard))
+            counted.append(len(seen))
         assert counted[0] == counted[1]
         with statements() as again:
             stage.get("/api/queues")
@@ -102,15 +102,15 @@ def test_a_list_of_many_queues_asks_sql_no_more_than_one_of_few(tmp_path: Path) 
 def test_a_queue_that_is_declared_or_deleted_is_seen_at_once(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         first = stage.queue("first")
-        assert set(asked(stage)) == {"first"}
+        assert set(request(stage)) == {"first"}
         stage.queue("second")
-        assert set(asked(stage)) == {"first", "second"}
+        assert set(request(stage)) == {"first", "second"}
         stage.vhosts.find("/").queues.delete(first)
-        assert set(asked(stage)) == {"second"}
+        assert set(request(stage)) == {"second"}
         assert stage.get("/api/queues/%2F/first").status_code == 404
 
 
-def test_a_look_starts_no_queue_and_tells_what_is_in_it(tmp_path: Path) -> None:
+def test_reading_facts_starts_no_queue_and_counts_its_messages(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         stage.queue("plain", "/", b"a", b"bc")
         ranked = stage.queue("ranked", "/", b"a", max_priority=3)
@@ -119,15 +119,15 @@ def test_a_look_starts_no_queue_and_tells_what_is_in_it(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         open_vhost = stage.vhosts.find("/")
         for _ in range(2):
-            told = {name: (each["messages"], each["message_bytes_ready"]) for name, each in asked(stage).items()}
-            assert told == {"plain": (2, 3), "ranked": (2, 4), "empty": (0, 0)}
-            resting = asked(stage)["ranked"]
+            item = {name: (each["messages"], each["message_bytes_ready"]) for name, each in request(stage).items()}
+            assert item == {"plain": (2, 3), "ranked": (2, 4), "empty": (0, 0)}
+            resting = request(stage)["ranked"]
             parts = ("", "_unacknowledged", "_ram", "_persistent", "_paged_out")
             assert [resting[f"message_bytes{part}"] for part in parts] == [4, 0, 0, 4, 4]
         assert open_vhost.queues.started() == {}
         assert open_vhost.queue_api.get(open_vhost.queues.find("plain"), 1) is not None
-        told_now = asked(stage)["plain"]
-        assert (told_now["messages_ready"], told_now["messages_unacknowledged"]) == (1, 1)
+        item_now = request(stage)["plain"]
+        assert (item_now["messages_ready"], item_now["messages_unacknowledged"]) == (1, 1)
 
 
 def test_a_queue_that_is_down_says_so(tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_a_queue_that_is_down_says_so(tmp_path: Path) -> None:
         handle = stage.queue("broken", "/", b"a")
         with handle.lock:
             handle.end(QueueDown("it failed too often"))
-        assert asked(stage)["broken"]["state"] == "down"
+        assert request(stage)["broken"]["state"] == "down"
 
 
-def test_a_queue_that_is_being_deleted_is_not_told_any_more(tmp_path: Path) -> None:
+def test_a_queue_that_is_being_deleted_is_not_listed_any_more(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         handle = stage.queue("going")
         with handle.lock:
             handle.end(QueueDeleted(handle.name))  # its row is still in the catalog
-        assert asked(stage) == {}
+        assert request(stage) == {}
         assert stage.get("/api/queues/%2F/going").status_code == 404
 
 
@@ -152,7 +152,7 @@ def test_queues_of_one_vhost_are_not_those_of_another(tmp_path: Path) -> None:
         stage.vhost("a/b")
         stage.queue("mine", "a/b", b"x")
         stage.queue("home")
-        assert set(asked(stage, "/api/queues/a%2Fb")) == {"mine"}
+        assert set(request(stage, "/api/queues/a%2Fb")) == {"mine"}
         assert [item["vhost"] for item in stage.get("/api/queues").json()] == ["/", "a/b"]
         assert stage.get("/api/queues/a%2Fb/mine").json()["messages"] == 1
         assert stage.get("/api/queues/%2F/mine").status_code == 404

@@ -1,4 +1,4 @@
-"""Health checks: what probes ask."""
+"""Health checks, as probes use them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from warren.management.broker_facts import Alarm
 CHECKS = "/api/health/checks"
 
 
-def test_alarms_are_told_with_a_status_that_a_probe_understands(tmp_path: Path) -> None:
+def test_alarms_are_reported_with_a_status_that_a_probe_understands(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         assert stage.get(f"{CHECKS}/alarms").json() == {"status": "ok"}
-        stage.running.alarms = (Alarm.DISK,)
+        stage.broker.alarms = (Alarm.DISK,)
         response = stage.get(f"{CHECKS}/local-alarms")
         assert response.status_code == 503
         assert response.json()["alarms"] == [{"node": NODE, "resource": "disk"}]
@@ -27,12 +27,12 @@ def test_a_server_that_is_being_stopped_is_not_in_service(tmp_path: Path) -> Non
     with ManagementStage(tmp_path / "data") as stage:
         for check in ("is-in-service", "ready-to-serve-clients"):
             assert stage.get(f"{CHECKS}/{check}", user=None).status_code == 200
-        stage.running.is_draining = True
+        stage.broker.is_draining = True
         for check in ("is-in-service", "ready-to-serve-clients"):
             assert stage.get(f"{CHECKS}/{check}", user=None).status_code == 503
 
 
-def test_a_vhost_that_is_not_served_is_told(tmp_path: Path) -> None:
+def test_a_vhost_that_is_not_served_is_reported(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         stage.catalog.change(lambda change: vhosts.declare(change, "forgotten"))
         response = stage.get(f"{CHECKS}/virtual-hosts")
@@ -52,8 +52,8 @@ def test_our_own_listeners_are_among_those_that_are_found(stage: ManagementStage
 def test_damage_is_an_alarm_with_its_reason_and_a_metric(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         assert "warren_damage 0.0" in stage.metrics()
-        stage.running.damage = ("queue 'a': 2 runs of messages cannot be read",)
+        stage.broker.damage = ("queue 'a': 2 runs of messages cannot be read",)
         response = stage.get(f"{CHECKS}/alarms")
         assert response.status_code == 503
-        assert response.json()["alarms"] == [{"node": NODE, "resource": "damage", "reason": stage.running.damage[0]}]
+        assert response.json()["alarms"] == [{"node": NODE, "resource": "damage", "reason": stage.broker.damage[0]}]
         assert "warren_damage 1.0" in stage.metrics()

@@ -16,8 +16,8 @@ def test_a_message_goes_through_a_queue_that_is_really_there(tmp_path: Path) -> 
         stage.user("prober", "management", vhost="/")
         for _ in range(3):
             assert stage.get(PATH, user="prober").json() == {"status": "ok"}
-        told = stage.get(f"/api/queues/%2F/{QUEUE}").json()
-        assert (told["messages"], told["durable"]) == (0, False)
+        item = stage.get(f"/api/queues/%2F/{QUEUE}").json()
+        assert (item["messages"], item["durable"]) == (0, False)
         open_vhost = stage.vhosts.find("/")
         with open_vhost.lock:
             exchange = open_vhost.routing.exchange("")
@@ -35,8 +35,8 @@ def test_a_queue_that_is_down_fails_the_test(tmp_path: Path) -> None:
         assert (response.status_code, response.json()["status"]) == (503, "failed")
 
 
-def test_the_permissions_of_amqp_are_asked(tmp_path: Path) -> None:
+def test_the_permissions_of_amqp_are_checked(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         stage.user("elsewhere", "management", vhost="/", pattern="^orders$")
         assert stage.get(PATH, user="elsewhere").status_code == 401
-        assert stage.get("/api/queues").json() == [], "and nothing was made"
+        assert stage.get("/api/queues").json() == [], "and nothing was created"

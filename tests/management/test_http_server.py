@@ -22,25 +22,25 @@ SETTINGS = ManagementSettings(header_seconds=0.5, reader_seconds=0.5, stop_secon
 LONG = "x" * (32 << 20)  # more than the system keeps for a client
 
 
-def _long(asked: HttpRequest) -> Any:
+def _long(request: HttpRequest) -> Any:
     return LONG
 
 
-def _short(asked: HttpRequest) -> Any:
-    return dict(asked.names)
+def _short(request: HttpRequest) -> Any:
+    return dict(request.names)
 
 
 ROUTES = (
-    HttpRoute("/api/long", "GET", AccessRule.ANYBODY, _long),
+    HttpRoute("/api/long", "GET", AccessRule.ANY_USER, _long),
     HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _short),
-    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANYBODY, _short),
+    HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANY_USER, _short),
 )
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
-    with ManagementStage(tmp_path_factory.mktemp("http_server") / "data", SETTINGS, ROUTES) as made:
-        yield made
+    with ManagementStage(tmp_path_factory.mktemp("http_server") / "data", SETTINGS, ROUTES) as stage:
+        yield stage
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/ec", b"GET /api/echo HTTP/1.1\r\nHost: x\r\nX-Slow: "])
@@ -59,7 +59,7 @@ def test_a_head_that_comes_byte_by_byte_gains_no_time(stage: ManagementStage) ->
                 continue
             except OSError:
                 return
-    pytest.fail("nobody hung up")
+    pytest.fail("the connection was not closed")
 
 
 def test_a_head_that_is_too_long_is_refused(stage: ManagementStage) -> None:
@@ -134,19 +134,19 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answer(stage: ManagementStag
     assert sum(sizes) == len(LONG) + 2
 
 
-def test_what_anybody_can_send_fills_no_log(stage: ManagementStage, caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_without_a_login_fill_no_log(stage: ManagementStage, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="uvicorn"):
         raw(stage, b"nonsense\r\n\r\n")
         raw(stage, head("GET", "/api/echo", "Upgrade: websocket", "Connection: upgrade, close"))
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
-def test_more_connections_than_the_limit_are_told_to_come_again(tmp_path: Path) -> None:
+def test_more_connections_than_the_limit_are_answered_with_503(tmp_path: Path) -> None:
     settings = ManagementSettings(connections_max=3)
     with ManagementStage(tmp_path / "data", settings, ROUTES) as stage:
         address = stage.serving.addresses["http"]
-        held = [socket.create_connection(address) for _ in range(3)]
+        connections = [socket.create_connection(address) for _ in range(3)]
         assert stage.get("/api/echo/a/of/b").status_code == 503
-        for each in held:
+        for each in connections:
             each.close()
         assert _is_served_in_time(stage), "when they have gone, others are served"

@@ -17,14 +17,14 @@ from warren.management.http_server import start
 from warren.management.requests import AccessRule, HttpRequest, HttpRoute, ManagementSettings
 
 
-def test_whoever_can_open_the_socket_is_an_administrator(stage: ManagementStage) -> None:
+def test_every_client_of_the_socket_is_an_administrator(stage: ManagementStage) -> None:
     with stage.local() as client:
         assert client.get("/api/whoami").json() == {"name": "local socket", "tags": ["administrator"]}
         assert client.get("/api/queues/other").status_code == 200
         assert client.get("/api/nodes").status_code == 200
 
 
-def test_nobody_else_can_open_the_socket(stage: ManagementStage) -> None:
+def test_only_its_owner_can_open_the_socket(stage: ManagementStage) -> None:
     found = os.stat(stage.socket_path)
     assert stat.S_ISSOCK(found.st_mode)
     assert stat.S_IMODE(found.st_mode) == 0o600
@@ -54,13 +54,13 @@ def test_a_path_that_is_longer_than_a_socket_may_have_is_reached_all_the_same(tm
 
 def test_a_port_that_is_taken_is_refused_and_nothing_stays_behind(stage: ManagementStage, tmp_path: Path) -> None:
     host, port = stage.serving.addresses["http"]
-    with pytest.raises(Refused, match="somebody listens at"):
-        stage.run(start(stage.running, host, 0, port, str(tmp_path / "warren.sock")))
+    with pytest.raises(Refused, match="already in use"):
+        stage.run(start(stage.broker, host, 0, port, str(tmp_path / "warren.sock")))
     assert not (tmp_path / "warren.sock").exists()
 
 
 def test_what_is_not_wanted_is_not_served(stage: ManagementStage) -> None:
-    serving = stage.run(start(stage.running, "127.0.0.1", None, 0, None))
+    serving = stage.run(start(stage.broker, "127.0.0.1", None, 0, None))
     try:
         assert set(serving.addresses) == {"http/prometheus"}
     finally:
@@ -68,7 +68,7 @@ def test_what_is_not_wanted_is_not_served(stage: ManagementStage) -> None:
 
 
 def test_an_address_of_the_newer_kind_is_served_too(stage: ManagementStage) -> None:
-    serving = stage.run(start(stage.running, "::1", 0, None, None))
+    serving = stage.run(start(stage.broker, "::1", 0, None, None))
     try:
         host, port = serving.addresses["http"]
         assert httpx.get(f"http://[{host}]:{port}/api/version", trust_env=False).status_code == 200
@@ -77,20 +77,20 @@ def test_an_address_of_the_newer_kind_is_served_too(stage: ManagementStage) -> N
 
 
 def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
-    held, release = threading.Event(), threading.Event()
+    reached, release = threading.Event(), threading.Event()
 
-    def hold(asked: HttpRequest) -> object:
-        held.set()
+    def hold(request: HttpRequest) -> object:
+        reached.set()
         release.wait(30)
         return {"answered": True}
 
     answers: list[httpx.Response] = []
     with ManagementStage(
-        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANYBODY, hold)]
+        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANY_USER, hold)]
     ) as stage:
         asking = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
         asking.start()
-        assert held.wait(10)
+        assert reached.wait(10)
         threading.Timer(0.2, release.set).start()
         stage.run(stage.serving.stop())
         asking.join()

@@ -16,8 +16,8 @@ ITEMS = [
 ]
 
 
-def names(told: Any) -> list[str]:
-    return [item["name"] for item in (told["items"] if isinstance(told, dict) else told)]
+def names(item: Any) -> list[str]:
+    return [item["name"] for item in (item["items"] if isinstance(item, dict) else item)]
 
 
 def test_without_a_page_everything_is_a_list() -> None:
@@ -26,9 +26,9 @@ def test_without_a_page_everything_is_a_list() -> None:
 
 
 def test_a_page_says_what_it_is_a_page_of() -> None:
-    told = listed(ITEMS, {"page": "2", "page_size": "4", "name": "ORDERS"})
-    assert names(told) == [f"Orders-{number}" for number in (4, 5, 6, 7)]
-    counted = {name: told[name] for name in told if name != "items"}
+    item = listed(ITEMS, {"page": "2", "page_size": "4", "name": "ORDERS"})
+    assert names(item) == [f"Orders-{number}" for number in (4, 5, 6, 7)]
+    counted = {name: item[name] for name in item if name != "items"}
     assert counted == {
         "filtered_count": 10,
         "item_count": 4,

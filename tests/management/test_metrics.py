@@ -14,7 +14,7 @@ from prometheus_client.samples import Sample
 from tests.management.stage import NODE, ManagementStage
 from warren.broker.counters import MessageCounters
 
-# What the dashboards and alerts made for RabbitMQ read, as far as there is such a thing here.
+# Metrics that dashboards and alerts for RabbitMQ read, as far as they exist here.
 READ = """
 rabbitmq_connections rabbitmq_channels rabbitmq_consumers rabbitmq_queues rabbitmq_connections_opened_total
 rabbitmq_connections_closed_total rabbitmq_channels_opened_total rabbitmq_channels_closed_total
@@ -51,16 +51,16 @@ def test_everything_that_dashboards_read_is_there(stage: ManagementStage) -> Non
     assert set(READ.split()) <= values(stage.metrics()).keys()
 
 
-def test_every_count_of_the_broker_is_told(tmp_path: Path) -> None:
+def test_every_count_of_the_broker_is_exported(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         for number, field in enumerate(fields(MessageCounters)):
-            setattr(stage.running.counts, field.name, 1000 + number)
-        told = set(values(stage.metrics()).values())
-        missing = {field.name for number, field in enumerate(fields(MessageCounters)) if 1000 + number not in told}
+            setattr(stage.broker.counts, field.name, 1000 + number)
+        shown = set(values(stage.metrics()).values())
+        missing = {field.name for number, field in enumerate(fields(MessageCounters)) if 1000 + number not in shown}
     assert not missing
 
 
-def test_queues_are_summed_or_told_one_by_one(stage: ManagementStage) -> None:
+def test_queues_are_summed_or_listed_one_by_one(stage: ManagementStage) -> None:
     stage.queue('odd"name\\', "other", b"x", b"y")
     assert values(stage.metrics())["rabbitmq_queue_messages_ready"] == 3
     by_queue = {
@@ -71,15 +71,15 @@ def test_queues_are_summed_or_told_one_by_one(stage: ManagementStage) -> None:
     assert by_queue == {("/", "q1"): 1, ("other", 'odd"name\\'): 2}
 
 
-def test_details_are_told_by_family_and_vhost(stage: ManagementStage) -> None:
-    told = list(samples(stage.metrics("/metrics/detailed?family=queue_coarse_metrics&vhost=%2F")))
-    names = {sample.name for sample in told if not sample.name.endswith("_info")}
+def test_details_are_selected_by_family_and_vhost(stage: ManagementStage) -> None:
+    shown = list(samples(stage.metrics("/metrics/detailed?family=queue_coarse_metrics&vhost=%2F")))
+    names = {sample.name for sample in shown if not sample.name.endswith("_info")}
     assert names == {f"rabbitmq_detailed_queue_messages{end}" for end in ("", "_ready", "_unacked")}
-    assert {sample.labels.get("vhost", "/") for sample in told} == {"/"}
+    assert {sample.labels.get("vhost", "/") for sample in shown} == {"/"}
     both = "/metrics/detailed?family=queue_consumer_count&family=queue_metrics&family=connection_churn_metrics"
     assert "rabbitmq_detailed_connections_opened_total" in values(stage.metrics(both))
     assert values(stage.metrics("/metrics/detailed?family=vhost_status"))["rabbitmq_cluster_vhost_status"] == 1
-    assert len(values(stage.metrics("/metrics/detailed?family=nope"))) == 2, "who is asked, and nothing else"
+    assert len(values(stage.metrics("/metrics/detailed?family=nope"))) == 2, "identity and build, and nothing else"
 
 
 def test_our_own_metrics_follow_the_log(tmp_path: Path) -> None:

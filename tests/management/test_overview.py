@@ -1,4 +1,4 @@
-"""The server itself, as it tells of itself."""
+"""The server in the API: overview, nodes, vhosts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.management.stage import NODE, ManagementStage
 
 def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None:
     stage.queue("hidden", "other", b"x", b"y")
-    stage.running.counts.received = 7
+    stage.broker.counts.received = 7
     everything = stage.get("/api/overview").json()
     assert everything["queue_totals"] == {"messages": 3, "messages_ready": 3, "messages_unacknowledged": 0}
     assert everything["object_totals"] == {
@@ -26,31 +26,31 @@ def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None
     assert stage.get("/api/overview", user="management-out").json()["object_totals"]["exchanges"] == 0
 
 
-def test_a_product_and_version_that_clients_ask_for_can_be_told(stage: ManagementStage) -> None:
-    own = stage.running.settings
+def test_product_and_version_can_be_configured(stage: ManagementStage) -> None:
+    own = stage.broker.settings
     assert stage.get("/api/overview?columns=product_name,rabbitmq_version").json() == {
         "product_name": "Warren",
         "rabbitmq_version": "3.10.8",
     }
-    stage.running.settings = replace(own, product="RabbitMQ", product_version="3.13.7")
+    stage.broker.settings = replace(own, product="RabbitMQ", product_version="3.13.7")
     try:
-        told = stage.get("/api/overview?columns=product_name,rabbitmq_version,management_version").json()
-        assert told == {"product_name": "RabbitMQ", "rabbitmq_version": "3.13.7", "management_version": "0.1"}
+        item = stage.get("/api/overview?columns=product_name,rabbitmq_version,management_version").json()
+        assert item == {"product_name": "RabbitMQ", "rabbitmq_version": "3.13.7", "management_version": "0.1"}
         assert stage.get("/api/version").json() == "3.13.7"
         assert 'rabbitmq_version="3.13.7"' in stage.metrics()
     finally:
-        stage.running.settings = own
+        stage.broker.settings = own
 
 
-def test_only_who_may_look_at_the_server_learns_where_it_listens(stage: ManagementStage) -> None:
-    stage.running.problems = ["a file is damaged"]
-    told = stage.get("/api/overview", user="monitoring-out").json()
-    assert {each["protocol"] for each in told["listeners"]} == {"amqp", "http", "http/prometheus"}
-    assert (told["problems"], told["node"]) == (["a file is damaged"], NODE)
+def test_only_users_who_see_the_server_get_its_listeners(stage: ManagementStage) -> None:
+    stage.broker.problems = ["a file is damaged"]
+    item = stage.get("/api/overview", user="monitoring-out").json()
+    assert {each["protocol"] for each in item["listeners"]} == {"amqp", "http", "http/prometheus"}
+    assert (item["problems"], item["node"]) == (["a file is damaged"], NODE)
     assert not {"listeners", "problems", "node"} & stage.get("/api/overview", user="policymaker-in").json().keys()
 
 
-def test_the_names_of_all_vhosts_are_for_those_who_look_at_the_server(stage: ManagementStage) -> None:
+def test_only_users_who_see_the_server_get_all_vhosts(stage: ManagementStage) -> None:
     def names(user: str) -> list[str]:
         return [each["name"] for each in stage.get("/api/vhosts", user=user).json()]
 
@@ -58,9 +58,9 @@ def test_the_names_of_all_vhosts_are_for_those_who_look_at_the_server(stage: Man
     assert (names("management-in"), names("policymaker-out")) == (["/"], [])
 
 
-def test_a_node_tells_of_its_process(stage: ManagementStage) -> None:
-    told = stage.get(f"/api/nodes/{NODE}").json()
-    assert (told["os_pid"], told["running"], told["mem_limit"]) == (str(os.getpid()), True, 1 << 30)
-    assert told["mem_used"] > 10 << 20 and 10 < told["fd_used"] <= told["fd_total"]
-    assert told["disk_free"] > 0 and 0 <= told["uptime"] < 10**9
+def test_a_node_describes_its_process(stage: ManagementStage) -> None:
+    item = stage.get(f"/api/nodes/{NODE}").json()
+    assert (item["os_pid"], item["running"], item["mem_limit"]) == (str(os.getpid()), True, 1 << 30)
+    assert item["mem_used"] > 10 << 20 and 10 < item["fd_used"] <= item["fd_total"]
+    assert item["disk_free"] > 0 and 0 <= item["uptime"] < 10**9
     assert stage.get("/api/nodes/rabbit@elsewhere").status_code == 404

@@ -1,4 +1,4 @@
-"""Queues as the API tells of them."""
+"""Queues in the API."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from warren.management.queues import shown
 def test_a_list_can_be_cut_to_pages_and_columns(stage: ManagementStage) -> None:
     for number in range(5):
         stage.queue(f"listed-{number}")
-    told = stage.get("/api/queues?page=2&page_size=2&name=listed&sort=name&sort_reverse=true&columns=name").json()
-    assert told["items"] == [{"name": "listed-2"}, {"name": "listed-1"}]
-    assert (told["filtered_count"], told["page_count"]) == (5, 3)
+    item = stage.get("/api/queues?page=2&page_size=2&name=listed&sort=name&sort_reverse=true&columns=name").json()
+    assert item["items"] == [{"name": "listed-2"}, {"name": "listed-1"}]
+    assert (item["filtered_count"], item["page_count"]) == (5, 3)
 
 
 def test_patterns_filter_names(stage: ManagementStage) -> None:
-    told = stage.get("/api/queues?page=1&name=%5Eq%5B0-9%5D%24&use_regex=true&columns=name").json()
-    assert told["items"] == [{"name": "q1"}]
+    item = stage.get("/api/queues?page=1&name=%5Eq%5B0-9%5D%24&use_regex=true&columns=name").json()
+    assert item["items"] == [{"name": "q1"}]
     refused = stage.get("/api/queues?page=1&name=(a%2B)%2B%24&use_regex=true")
     assert (refused.status_code, refused.json()["error"]) == (400, "bad_request")
 
 
-def test_arguments_are_told_as_they_were_declared(stage: ManagementStage) -> None:
+def test_arguments_are_shown_as_they_were_declared(stage: ManagementStage) -> None:
     assert stage.get("/api/queues/%2F/q1").json()["arguments"] == {"x-max-length": 5}
     assert stage.get("/api/queues/%2F/q1?columns=arguments.x-max-length").json() == {"arguments": {"x-max-length": 5}}
 
@@ -46,5 +46,5 @@ def test_arguments_are_told_as_they_were_declared(stage: ManagementStage) -> Non
         (True, True),
     ],
 )
-def test_whatever_a_table_holds_can_be_said_in_json(value: Any, expected: Any) -> None:
+def test_every_value_of_a_table_can_be_shown_in_json(value: Any, expected: Any) -> None:
     assert shown(value) == expected

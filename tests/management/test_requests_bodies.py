@@ -35,10 +35,10 @@ def test_the_depth_is_counted_as_a_parser_would_find_it(value: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [b'"\\"' * 300_000, b'"' + b"\\" * 999_999, b'\\"' * 500_000, b"[" * 1_000_000])
-def test_whatever_comes_each_byte_is_looked_at_once(body: bytes) -> None:
+def test_each_byte_is_scanned_once(body: bytes) -> None:
     begun = time.process_time()
     depth_of(body)
-    assert time.process_time() - begun < 5, "a second look at each byte would take hours"
+    assert time.process_time() - begun < 5, "rescanning each byte would take hours"
 
 
 @given(st.binary(max_size=200))

@@ -1,4 +1,4 @@
-"""Every route, asked by everybody: what RabbitMQ answered to the same questions is the expectation."""
+"""Every route with every user: RabbitMQ's answers to the same requests are expected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.management.questions import ANSWERS, PEOPLE, REFUSED, TOLD, ask, kinds, refusal, walk
+from tests.management.questions import ANSWERS, REFUSED, SHOWN, USERS, ask, kinds, refusal, walk
 from tests.management.stage import AMQP, NODE, ManagementStage
 from warren.management.requests import AccessRule
 from warren.management.routes import ROUTES
@@ -19,8 +19,8 @@ NOT_IN_3_10 = {"/api/version", "/api/health/checks/is-in-service", "/api/health/
 WALK = walk(NODE, AMQP.port)
 DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 
-# What RabbitMQ tells and we do not: the insides of its own machine, statistics with a history, and what is not there.
-NOT_TOLD = {
+# Keys of RabbitMQ that Warren does not show: internals of its VM, statistics with a history, missing features.
+NOT_SHOWN = {
     "overview": {"erlang_version", "erlang_full_version", "release_series_support_status", "sample_retention_policies"},
     "vhost": {"message_stats"},
     "vhosts": {"message_stats"},
@@ -38,20 +38,20 @@ _OF_QUEUES = {
     *("garbage_collection", "head_message_timestamp", "idle_since", "message_stats", "recoverable_slaves"),
     *("reductions", "single_active_consumer_tag"),
 }
-NOT_TOLD |= {"queues": _OF_QUEUES, "queue": {*_OF_QUEUES, "deliveries", "incoming"}}
+NOT_SHOWN |= {"queues": _OF_QUEUES, "queue": {*_OF_QUEUES, "deliveries", "incoming"}}
 OUR_OWN = {"overview": {"problems"}}
 
 
-@pytest.mark.parametrize("user", [user for user, _, _ in PEOPLE])
+@pytest.mark.parametrize("user", [user for user, _, _ in USERS])
 def test_every_route_is_open_to_whom_rabbitmq_opens_it(stage: ManagementStage, user: str) -> None:
     expected = {name: RABBITMQ["statuses"][name][user] for name in WALK if name not in NOT_IN_3_10}
     with stage.client(user) as client:
-        got = {name: client.get(path).status_code for name, path in WALK.items() if name not in NOT_IN_3_10}
-    assert got == expected
+        answer = {name: client.get(path).status_code for name, path in WALK.items() if name not in NOT_IN_3_10}
+    assert answer == expected
 
 
 @pytest.mark.parametrize("name", sorted(NOT_IN_3_10))
-def test_what_anybody_may_ask_needs_no_login(stage: ManagementStage, name: str) -> None:
+def test_public_routes_need_no_login(stage: ManagementStage, name: str) -> None:
     assert stage.get(WALK[name], user=None).status_code == 200
 
 
@@ -64,7 +64,7 @@ def test_every_other_route_needs_a_login(stage: ManagementStage) -> None:
 
 def test_a_route_without_a_line_in_the_table_of_answers_would_be_seen() -> None:
     assert set(WALK) == set(RABBITMQ["statuses"])
-    assert {route.path for route in ROUTES if route.who is AccessRule.ANYBODY} == NOT_IN_3_10 | {"/", "/api"}
+    assert {route.path for route in ROUTES if route.rule is AccessRule.ANY_USER} == NOT_IN_3_10 | {"/", "/api"}
 
 
 def test_the_address_that_a_start_prints_leads_to_the_api(stage: ManagementStage) -> None:
@@ -86,30 +86,30 @@ def test_the_root_of_the_api_lists_the_routes(stage: ManagementStage) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_are_rabbitmqs_to_the_letter(stage: ManagementStage, name: str) -> None:
-    """But for one word: which access it was RabbitMQ tells since 3.11."""
+    """Except for one word: RabbitMQ names the kind of access since 3.11."""
     with stage.client(None) as client:
-        got = refusal(ask(client, REFUSED[name]))
-    if got["body"] is not None:
-        got["body"]["reason"] = got["body"]["reason"].replace("configure access to", "access to")
-    assert got == RABBITMQ["refused"][name]
+        answer = refusal(ask(client, REFUSED[name]))
+    if answer["body"] is not None:
+        answer["body"]["reason"] = answer["body"]["reason"].replace("configure access to", "access to")
+    assert answer == RABBITMQ["refused"][name]
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", SHOWN)
 def test_fields_have_rabbitmqs_names_and_kinds(stage: ManagementStage, name: str) -> None:
-    response = stage.get(TOLD[name], user="administrator-in")
+    response = stage.get(SHOWN[name], user="administrator-in")
     assert response.status_code == RABBITMQ["told"][name]["status"]
     ours, theirs = _item(kinds(response.json())), _item(RABBITMQ["told"][name]["kinds"])
     left_out = {field for field in theirs if not field.endswith("_details")} - ours.keys()
-    assert left_out == NOT_TOLD.get(name, set())
+    assert left_out == NOT_SHOWN.get(name, set())
     assert ours.keys() - theirs.keys() == OUR_OWN.get(name, set())
     assert {field for field in ours.keys() & theirs.keys() if not _is_same(ours[field], theirs[field])} == set()
 
 
-def _item(told: Any) -> dict[str, Any]:
+def _item(item: Any) -> dict[str, Any]:
     """Of a list or a page, one of its items and what is around them."""
-    if isinstance(told, list):
-        return dict(told[0])
-    found = dict(told)
+    if isinstance(item, list):
+        return dict(item[0])
+    found = dict(item)
     if "items" in found:
         found["items"] = "list"
     return found
@@ -122,4 +122,4 @@ def _is_same(ours: Any, theirs: Any) -> bool:
 
 def test_every_route_is_in_the_documentation() -> None:
     rows = re.findall(r"^\| `(\w+) (/\S*)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
-    assert rows == [(route.method, route.path, route.who.name.lower()) for route in ROUTES]
+    assert rows == [(route.method, route.path, route.rule.tag) for route in ROUTES]

@@ -20,7 +20,7 @@ from warren.log.compaction.compaction import Proposal, check_current
 from warren.log.file_record import EPOCH, is_detached_wal, rotated_epoch_name
 from warren.log.manifest import ManifestState, file_change, set_change
 from warren.log.settings import EntryKind
-from warren.records.block import BlockDraft, FileIdentity, Header, look
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block
 from warren.records.columns import EntryColumns
 from warren.records.format import CHECKSUM, CHECKSUM_AT, HEADER, MAGIC, BlockVerdict
 
@@ -76,7 +76,7 @@ def closing_omits_participant(real: Function) -> Function:
 def witness_before_data(real: Function) -> Function:
     def bring_to_disk(commit: Any, parts: list[EpochWrite]) -> None:
         before, commit.durable = commit.durable, commit._previous
-        commit._turn.witness()
+        commit._hooks.witness()
         commit.durable = before
         real(commit, parts)
 
@@ -130,7 +130,7 @@ def recycled_linked_file(real: Function) -> Function:
 
 def unsalted_stale_block(real: Function) -> Function:
     def any_life(view: memoryview, offset: int, identity: FileIdentity | None, *at: int) -> Header | BlockVerdict:
-        return look(view, offset, None, *at)
+        return check_block(view, offset, None, *at)
 
     return any_life
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from warren.base.ids import UINT64_MAX, Epoch, Incarnation, StreamId, TimelineId
-from warren.records.block import BlockDraft, FileIdentity, Header, draft, look
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block, draft
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind
@@ -73,9 +73,11 @@ def _numbers(items: list[int]) -> NumberColumn:
     return NumberColumn.of_array(np.array(items, dtype=np.uint64))
 
 
-def placed(made: BlockDraft, offset: int = 0, epoch: int = 9, first: int = 0, identity: FileIdentity = OURS) -> bytes:
-    header, _ = made.place(identity, offset, Epoch(epoch), first)
-    return header + b"".join(made.pieces)
+def placed(
+    drafted: BlockDraft, offset: int = 0, epoch: int = 9, first: int = 0, identity: FileIdentity = OURS
+) -> bytes:
+    header, _ = drafted.place(identity, offset, Epoch(epoch), first)
+    return header + b"".join(drafted.pieces)
 
 
 def plain_block(body: bytes = b"body", offset: int = 0, epoch: int = 9, identity: FileIdentity = OURS) -> bytes:
@@ -87,7 +89,7 @@ def entries_block(items: list[Row], offset: int = 0, versions: Versions = Versio
 
 
 def header_of(raw: bytes, offset: int = 0) -> Header:
-    found = look(memoryview(raw), offset, None)
+    found = check_block(memoryview(raw), offset, None)
     assert isinstance(found, Header), found
     return found
 

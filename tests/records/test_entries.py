@@ -30,11 +30,11 @@ def read(raw: bytes) -> EntryColumns:
 
 
 def resealed(raw: bytes | bytearray) -> bytes:
-    """The same bytes under a right checksum: what somebody writes who means harm, or a program that is wrong."""
-    made = bytearray(raw)
-    body = crc32(made[HEADER.size :])
-    struct.pack_into("<I", made, CHECKSUM_AT, crc32(made[8 : HEADER.size], body))
-    return bytes(made)
+    """The same bytes with a correct checksum: from an attacker, or a defective program."""
+    corrected = bytearray(raw)
+    body = crc32(corrected[HEADER.size :])
+    struct.pack_into("<I", corrected, CHECKSUM_AT, crc32(corrected[8 : HEADER.size], body))
+    return bytes(corrected)
 
 
 def tags_of(raw: bytes | bytearray) -> dict[int, int]:
@@ -110,7 +110,7 @@ def test_links_are_a_column_only_where_there_are_links() -> None:
     assert ColumnTag.UNDO_NEXT in tags_of(entries_block([Row(undo_next=UINT64_MAX)]))
 
 
-def test_epochs_that_are_the_majors_are_said_once() -> None:
+def test_epochs_that_equal_the_majors_are_written_once() -> None:
     columns = columns_of([Row(major=5), Row(major=8), Row(major=6)])
     raw = placed(draft_entries(replace(columns, epochs=columns.majors)))
     assert COLUMN.unpack_from(raw, tags_of(raw)[ColumnTag.EPOCH])[1] == Encoding.SAME_AS
@@ -171,7 +171,7 @@ offsets_that_lie = {
 }
 
 
-def hand_made(key_offsets: NumberColumn, value_offsets: NumberColumn, heap: bytes) -> bytes:
+def handwritten(key_offsets: NumberColumn, value_offsets: NumberColumn, heap: bytes) -> bytes:
     """Two entries, their offsets written down as they are given."""
     columns = ((ColumnTag.KIND, NumberColumn(2, 1)), (ColumnTag.STORAGE, NumberColumn(2, 1)))
     head, data = [], b""
@@ -191,7 +191,7 @@ GOOD_OFFSETS = NumberColumn.sequence(3, 0, 3)
 
 
 def test_a_block_made_by_hand_is_read() -> None:
-    found = read(hand_made(GOOD_OFFSETS, NumberColumn.of_array(np.array([0, 1, 2], dtype=np.uint64)), b"abcdefXY"))
+    found = read(handwritten(GOOD_OFFSETS, NumberColumn.of_array(np.array([0, 1, 2], dtype=np.uint64)), b"abcdefXY"))
     assert (found.keys.to_list(), found.values.to_list()) == ([b"abc", b"def"], [b"X", b"Y"])
 
 
@@ -199,15 +199,15 @@ def test_a_block_made_by_hand_is_read() -> None:
 def test_offsets_that_lie_are_damage(lie: str) -> None:
     heap = bytes(16)
     for raw in (
-        hand_made(offsets_that_lie[lie], GOOD_OFFSETS, heap),
-        hand_made(GOOD_OFFSETS, offsets_that_lie[lie], heap),
+        handwritten(offsets_that_lie[lie], GOOD_OFFSETS, heap),
+        handwritten(GOOD_OFFSETS, offsets_that_lie[lie], heap),
     ):
         with pytest.raises(Damage, match="outside its heap"):
             read(raw)
 
 
 def test_a_column_that_reaches_into_the_heap_is_damage() -> None:
-    raw = bytearray(hand_made(GOOD_OFFSETS, GOOD_OFFSETS, bytes(16)))
+    raw = bytearray(handwritten(GOOD_OFFSETS, GOOD_OFFSETS, bytes(16)))
     columns, _, heap_at = BODY_HEAD.unpack_from(raw, HEADER.size)
     BODY_HEAD.pack_into(raw, HEADER.size, columns, 0, heap_at - 8)
     with pytest.raises(Damage, match="does not fit its body"):
@@ -218,11 +218,11 @@ def test_keys_and_values_have_no_byte_in_common() -> None:
     """Each fits the heap alone, both together do not."""
     ten = NumberColumn.sequence(3, 0, 5)
     with pytest.raises(Damage, match="outside its heap"):
-        read(hand_made(ten, ten, bytes(16)))
+        read(handwritten(ten, ten, bytes(16)))
 
 
 def consume(columns: EntryColumns) -> None:
-    """Look at everything, as a merge would."""
+    """Read everything, as a merge would."""
     for numbers in (columns.kinds, columns.storages, columns.majors, columns.minors, columns.undo_prev):
         assert len(numbers.array()) == columns.count
     for texts in (columns.keys, columns.values):

@@ -11,8 +11,8 @@ import pytest
 from tests.mutants.broker_wrongs import confirmed_before_durable, earlier_epochs_forgotten, turn_left_open
 from tests.mutants.faults import Patch
 from tools.simulator.broker.client import BrokerClient
-from tools.simulator.broker.expected_messages import ExpectedMessages, Fate, PlainQueue
 from tools.simulator.broker.environment import Begin, BrokerEnvironment, SimulatedBroker
+from tools.simulator.broker.expected_messages import ExpectedMessages, Fate, PlainQueue
 from warren.amqp import frames, methods
 from warren.amqp.content import PERSISTENT, Properties, write_content
 from warren.base.ids import Epoch

@@ -6,8 +6,8 @@ import pytest
 
 from tests.server.test_turns import told_in
 from tools.simulator.broker.client import BrokerClient
-from tools.simulator.broker.expected_messages import PlainQueue
 from tools.simulator.broker.environment import SimulatedBroker
+from tools.simulator.broker.expected_messages import PlainQueue
 from warren.amqp import methods
 
 EXPIRES_MS = 1000

@@ -1,4 +1,4 @@
-"""The faulty disk: it fails exactly where it is told, and the power stays cut."""
+"""The faulty disk: it fails exactly as configured, and the power stays cut."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_cut_during_a_write_leaves_a_first_part_of_it() -> None:
         assert disk.contents("/d/f") == expected
 
 
-def test_a_cut_during_any_other_step_does_it_and_nobody_learns() -> None:
+def test_a_cut_during_any_other_step_executes_it_without_returning() -> None:
     disk = MemoryFiles()
     with pytest.raises(PowerCut):
         everything(FaultyFiles(disk, cut_at=7, cut_fraction=0.5))
@@ -116,13 +116,13 @@ def test_a_power_cut_is_no_exception_that_a_product_might_catch() -> None:
     assert not issubclass(PowerCut, Exception)
 
 
-def test_whoever_wants_to_know_of_the_cut_is_told_once() -> None:
-    told: list[str] = []
-    disk = FaultyFiles(MemoryFiles(), cut_at=0, on_cut=lambda: told.append("cut"))
+def test_the_callback_of_a_cut_is_called_once() -> None:
+    calls: list[str] = []
+    disk = FaultyFiles(MemoryFiles(), cut_at=0, on_cut=lambda: calls.append("cut"))
     for _ in range(2):
         with pytest.raises(PowerCut):
             disk.create("/f")
-    assert told == ["cut"]
+    assert calls == ["cut"]
 
 
 def test_an_error_once_is_once_and_a_sticky_one_stays() -> None:
@@ -218,7 +218,7 @@ def failed_sync(pages: Pages) -> tuple[MemoryFiles, FaultyFiles]:
     ("pages", "read", "survives_sync"),
     [(Pages.DIRTY, b"lost!", b"lost!"), (Pages.CLEAN, b"lost!", b"old"), (Pages.DROPPED, b"old", b"old")],
 )
-def test_after_a_failed_sync_the_handle_is_dead_and_the_pages_are_as_asked_for(
+def test_after_a_failed_sync_the_handle_is_dead_and_the_pages_are_as_configured(
     pages: Pages, read: bytes, survives_sync: bytes
 ) -> None:
     inner, disk = failed_sync(pages)
@@ -236,7 +236,7 @@ def test_a_failed_directory_sync_stays_failed() -> None:
             disk.sync_directory("/")
 
 
-def test_bytes_decay_as_they_are_told() -> None:
+def test_bytes_decay_as_configured() -> None:
     disk = MemoryFiles()
     disk.create("/f").write_at(0, [b"0123456789"])
     disk.link("/f", "/g")

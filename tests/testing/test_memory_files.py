@@ -256,7 +256,7 @@ def test_a_lock_dies_with_the_power() -> None:
     disk.crash(ALL, SeededRandom(0)).lock("/lock", "you").release()
 
 
-def test_the_lock_of_a_killed_holder_is_free_and_its_late_release_frees_nobody_elses() -> None:
+def test_the_lock_of_a_killed_holder_is_free_and_its_late_release_frees_no_other() -> None:
     disk = MemoryFiles()
     killed = disk.lock("/lock", "killed")
     disk.forget_locks()
@@ -266,7 +266,7 @@ def test_the_lock_of_a_killed_holder_is_free_and_its_late_release_frees_nobody_e
         disk.lock("/lock", "third")
 
 
-def test_a_full_disk_takes_what_fits_says_so_and_goes_on_when_there_is_room() -> None:
+def test_a_full_disk_takes_what_fits_raises_and_continues_when_there_is_room() -> None:
     disk = MemoryFiles(capacity_bytes=10)
     file = disk.create("/f")
     file.write_at(0, [b"12345678"])

@@ -1,8 +1,8 @@
 """AMQP 0-9-1 without sockets: bytes in, events out; methods in, bytes out.
 
-    types → properties, method_table → methods → frames → content → channel → connection
-                                              kernels, property_walk (hot loops, compiled)
+    types → methods → frames → content → channel → connection
+                                kernels (hot loops, compiled)
 
-Nothing here waits, reads a clock or knows a queue. What a peer does wrong becomes a violation with its reply code;
-only a mistake of our own caller is raised.
+Nothing here waits, reads a clock or knows a queue. A protocol error of the peer becomes a violation with its reply
+code; only misuse by the caller is raised.
 """

@@ -1,13 +1,13 @@
-"""One channel seen from the server: which methods are legal, and how a content is put together.
+"""A channel on the server side: which methods are legal, and how a content is assembled.
 
     UNOPENED ──channel.open──▶ OPEN ──channel.close──▶ CLOSE_RECEIVED ──we send close-ok──▶ UNOPENED
                                 └──we send channel.close──▶ CLOSE_SENT ──close-ok──▶ UNOPENED
 
-Across that runs the content: a basic.publish is followed by a header frame and body frames, and nothing else of this
-channel may come between. That holds on a closing channel too, only that the content is thrown away.
+Independent of that state is the content: a basic.publish is followed by a header frame and body frames, and no other
+frame of this channel may come between. That holds on a closing channel too, where the content is discarded.
 
-Always true: whatever is not in the tables has one answer, by state. Every answer here is RabbitMQ 3.10's, but for what
-it answers only after the content has come (a publish on a channel that is not open): we do not wait for that.
+Invariant: whatever is not in the tables has one answer, by state. Every answer is RabbitMQ 3.10's, except where it
+answers only after the content has arrived (a publish on a channel that is not open): here the answer is immediate.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class ChannelState(Enum):
 
 
 class MethodVerdict(Enum):
-    ACCEPTED = auto()  # pass it on
+    ACCEPTED = auto()  # pass it to the server
     IGNORED = auto()
-    CROSSED = auto()  # both sides close: say close-ok to theirs, wait for it to ours
+    CROSSED = auto()  # both sides close: answer close-ok, and wait for the peer's close-ok
 
 
 _Moves = dict[type[Method], ChannelState]
-_WORK: Final[_Moves] = {  # what a client does on an open channel
+_WORK: Final[_Moves] = {  # methods of a client on an open channel
     spec.made_by: ChannelState.OPEN for (number, _), spec in METHODS.items() if number > 10 and spec.is_from_client
 }
 _NOT_CLIENTS: Final = (methods.ChannelFlowOk, methods.BasicCancelOk, ChannelCloseOk, ChannelOpen)
@@ -52,25 +52,25 @@ RECEIVED: Final[dict[ChannelState, _Moves]] = {
     },
     ChannelState.CLOSE_RECEIVED: {},
 }
-_SAY: Final[_Moves] = {
+_SENDABLE: Final[_Moves] = {
     spec.made_by: ChannelState.OPEN for (number, _), spec in METHODS.items() if number > 10 and spec.is_from_server
 }
 SENT: Final[dict[ChannelState, _Moves]] = {
     ChannelState.UNOPENED: {},
     ChannelState.OPEN: {
-        **{kind: state for kind, state in _SAY.items() if kind is not ChannelCloseOk},
+        **{kind: state for kind, state in _SENDABLE.items() if kind is not ChannelCloseOk},
         ChannelClose: ChannelState.CLOSE_SENT,
     },
     ChannelState.CLOSE_SENT: {},
     ChannelState.CLOSE_RECEIVED: {
-        **{kind: ChannelState.CLOSE_RECEIVED for kind in _SAY if kind is not ChannelClose},
+        **{kind: ChannelState.CLOSE_RECEIVED for kind in _SENDABLE if kind is not ChannelClose},
         ChannelCloseOk: ChannelState.UNOPENED,
     },
 }
 
 _Refusal = tuple[ReplyCode, str]
 _SECOND_OPEN: Final[_Refusal] = (ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
-ILLEGAL: Final[dict[ChannelState, _Refusal | None]] = {  # None: not even refused
+ILLEGAL: Final[dict[ChannelState, _Refusal | None]] = {  # None: ignored
     ChannelState.UNOPENED: (ReplyCode.CHANNEL_ERROR, "expected 'channel.open'"),
     ChannelState.OPEN: (ReplyCode.COMMAND_INVALID, "unimplemented method"),
     ChannelState.CLOSE_SENT: None,
@@ -83,17 +83,17 @@ ILLEGAL_PAIRS: Final[dict[tuple[ChannelState, type[Method]], _Refusal]] = {
 
 @dataclass(slots=True)
 class _Assembly:
-    """A content under way: the publish, then the header, then the body as it comes."""
+    """A content being assembled: the publish, then the header, then the body."""
 
     frame: bytes  # of the method
     header: content.ContentHeader | None
     left: int
-    pieces: list[bytes]  # frames as they came; none are kept if the content is to be thrown away
+    pieces: list[bytes]  # frames as received; empty if the content is discarded
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A publish that has come whole."""
+    """A complete publish."""
 
     frame: bytes
     header: content.ContentHeader
@@ -118,7 +118,7 @@ class ChannelProtocol:
 
     @property
     def is_ready(self) -> bool:
-        """Open, and between two contents: whatever a client does on a channel is legal now."""
+        """Open, and between two contents: every client method is legal."""
         return self._state is ChannelState.OPEN and self._assembly is None
 
     @property
@@ -128,7 +128,7 @@ class ChannelProtocol:
     # ----------------------------------------------------------------------------------------------------- methods
 
     def received(self, kind: type[Method]) -> MethodVerdict:
-        """Move as a method of this kind asks; raise what the peer is to be told if it may not."""
+        """Change the state for a received method; raises a `PeerError` if it is not legal."""
         spec = kind.SPEC
         if self._assembly is not None:
             raise self._unexpected(f"got {spec.name} instead")
@@ -151,11 +151,11 @@ class ChannelProtocol:
     # ----------------------------------------------------------------------------------------------------- content
 
     def expect_content(self, frame: bytes) -> None:
-        """A basic.publish has come: header and body belong to it."""
+        """Start a content after a basic.publish."""
         self._assembly = _Assembly(frame, None, 0, [])
 
     def header_frame(self, frame: frames.Frame, wire: bytes, body_bytes_max: int) -> Content | None:
-        """The header; the content itself if it has no body."""
+        """Add the header; returns the content if it has no body."""
         assembly = self._assembly
         if assembly is None:
             raise _not_a_method()
@@ -175,7 +175,7 @@ class ChannelProtocol:
         return self._finished(assembly, header)
 
     def body_frame(self, frame: frames.Frame, wire: bytes) -> Content | None:
-        """One piece of the body; the content if it was the last. Empty pieces are legal, and not kept."""
+        """Add a piece of the body; returns the content after the last one. Empty pieces are legal, and dropped."""
         assembly = self._assembly
         if assembly is None:
             raise _not_a_method()
@@ -202,9 +202,9 @@ class ChannelProtocol:
         self._assembly = None
         return Content(assembly.frame, header, b"".join(assembly.pieces)) if self.is_open else None
 
-    def _unexpected(self, got: str) -> PeerError:
+    def _unexpected(self, received: str) -> PeerError:
         due = "content body" if self._assembly and self._assembly.header else "content header for class 60"
-        return PeerError(ReplyCode.UNEXPECTED_FRAME, f"expected {due}, {got}", *_ids(BasicPublish))
+        return PeerError(ReplyCode.UNEXPECTED_FRAME, f"expected {due}, {received}", *_ids(BasicPublish))
 
 
 def _ids(kind: type[Method]) -> tuple[int, int]:

@@ -1,21 +1,7 @@
-"""What both sides agree on before they open: how many channels, how large a frame, how often a sign of life.
+"""A connection on the server side: bytes in, events out; methods in, bytes out.
 
-The server offers, the client answers with what it wants; an answer above the offer ends the connection, as with
-RabbitMQ. Zero means "no limit" in an offer, so that an answer of zero is above every other offer.
-
-What a connection tells its server, in the order in which the peer caused it.
-
-Greeted              the peer speaks our protocol: send connection.start
-MethodReceived       a method that is legal now: do it, answer it
-PublishesReceived    messages with one target and one kind of properties, contents as they came
-AcksReceived         acks, rejects or nacks that differ in nothing but their tags
-HeartbeatReceived
-ChannelViolated      the peer broke a rule: write the bytes, let the channel go; the machine waits for close-ok
-ConnectionViolated   write the bytes, let all channels go
-Answered             write the bytes; there is nothing else to do
-Ended                close the socket: nothing more will be read
-
-The life of a connection seen from the server, as tables.
+    for event in connection.receive(data): …          what the peer did, or an answer to write
+    connection.send(channel, method) → bytes          write them
 
     PREFACE ─header─▶ GREETING ─start─▶ STARTING ─start-ok─▶ AUTHENTICATING ─tune─▶ TUNING ─tune-ok─▶ OPENING
                                            SECURING ◀─secure─┘ ▲                                        │ open
@@ -24,23 +10,33 @@ The life of a connection seen from the server, as tables.
        ▲                                      │ close
        └────────────close-ok──── CLOSE_RECEIVED ◀┘
 
-In GREETING, AUTHENTICATING and AUTHORIZING it is our turn: what the peer sends ahead waits unread until we have
-answered, so that a server may take its time over a password. Whatever is not in the tables has one answer, by state:
-before the peer is known it is dropped without a word, as RabbitMQ does and the standard asks.
+In GREETING, AUTHENTICATING and AUTHORIZING the server has to send next: bytes that the peer sends ahead stay unread
+until it has answered, so that checking a password may take time. Whatever is not in the tables has one answer, by
+state: before the peer is authenticated the connection is dropped without an answer, as in RabbitMQ and the standard.
 
-One connection seen from the server: bytes in, events out; methods in, bytes out.
+Events, in the order in which the peer caused them:
 
-    for event in connection.receive(data): …          what the peer did, or has to be told
-    connection.send(channel, method) → bytes          what we say; write them
+    Greeted              the peer speaks AMQP 0-9-1: send connection.start
+    MethodReceived       a method that is legal now: execute and answer it
+    PublishesReceived    messages with one target and one kind of properties, contents as received
+    AcksReceived         acks, rejects or nacks that differ only in their tags
+    HeartbeatReceived
+    ChannelViolated      a protocol error: write the bytes, release the channel; close-ok is awaited here
+    ConnectionViolated   write the bytes, release all channels
+    Answered             write the bytes; nothing else to do
+    ConnectionEnded      close the socket: nothing more will be read
 
-Events come one at a time, and each is the server's to act upon before the next is made: a channel that it closes
-because of one message gets no more of the messages behind it. While it is our turn (connection_states) bytes wait;
-`receive(b"")` goes on with them.
+Events come one at a time, and the server acts on each before the next is created: a channel that it closes because of
+one message gets no more of the messages behind it. Bytes that had to wait are processed by `receive(b"")`.
 
-Always true: no byte from the peer raises anything here. What the peer does wrong becomes ChannelViolated,
-ConnectionViolated or Ended; only what our own side may not say is raised, as Misuse. Publishes and acknowledgements
-pass through the kernels, everything else frame by frame; both ways give the same events, but for how many messages
-stand in one.
+Tuning: the server offers channel_max, frame_max and heartbeat, the client answers with its values; an answer above the
+offer ends the connection, as in RabbitMQ. Zero means "no limit", so an answer of zero is above every other offer.
+
+Invariants
+* No byte from the peer raises an exception. Errors of the peer become ChannelViolated, ConnectionViolated or
+  ConnectionEnded; only an illegal `send` of the server is raised, as `Misuse`.
+* Publishes and acknowledgements pass through the kernels, everything else frame by frame; both paths produce the same
+  events, except for the number of messages in one.
 """
 
 from __future__ import annotations
@@ -103,7 +99,7 @@ def offered(tuning: Tuning) -> ConnectionTune:
 
 
 def agreed(offer: Tuning, answer: ConnectionTuneOk) -> Tuning:
-    """The client's values, if they are within the offer."""
+    """The client's values; raises a `PeerError` if one is above the offer."""
     _check("frame_max", offer.frame_max, answer.frame_max, FRAME_BYTES_MIN)
     _check("channel_max", offer.channel_max, answer.channel_max, 1)
     return Tuning(answer.channel_max, answer.frame_max, answer.heartbeat)
@@ -134,8 +130,8 @@ class MethodReceived:
 class PublishesReceived(NamedTuple):
     channel: int
     publish: BasicPublish
-    frame: bytes  # the method frame: equal frames have equal targets, which makes it a key for what was routed before
-    traits: int  # what the properties have in common, see property_walk
+    frame: bytes  # the method frame: equal frames have equal targets, so it is a cache key for routing
+    traits: int  # common traits of the properties, see kernels.traits_of
     contents: list[bytes]
 
 
@@ -170,7 +166,7 @@ class ResponseReady:
 @dataclass(frozen=True, slots=True)
 class ConnectionEnded:
     reason: str
-    was_orderly: bool = False  # by the handshake of close and close-ok; otherwise let the peer wait before it may retry
+    was_orderly: bool = False  # by close and close-ok; otherwise the peer is delayed before it may retry
 
 
 Event = (
@@ -252,26 +248,29 @@ SENT: Final[dict[ConnectionState, _Moves]] = {
 }
 
 OUR_TURN: Final = frozenset({ConnectionState.GREETING, ConnectionState.AUTHENTICATING, ConnectionState.AUTHORIZING})
-WAITING: Final = OUR_TURN | {ConnectionState.CLOSED}  # nothing is read
+WAITING: Final = OUR_TURN | {ConnectionState.CLOSED}  # nothing is read in these states
 UNKNOWN: Final = frozenset(
     {ConnectionState.PREFACE, ConnectionState.STARTING, ConnectionState.SECURING, ConnectionState.TUNING}
-)  # errors are not answered
+)  # errors are not answered in these states
 ENDING: Final = frozenset(
     {ConnectionState.CLOSE_SENT, ConnectionState.CLOSE_RECEIVED, ConnectionState.CLOSED}
-)  # errors are not even noticed
+)  # errors are ignored in these states
 
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
-SPOKEN: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # 0-9 is near enough to 0-9-1
-KNOWN_PUBLISHES_MAX: Final = 1024  # method frames whose decoded form is kept at hand
+SUPPORTED_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")  # 0-9 is compatible enough
+KNOWN_PUBLISHES_MAX: Final = 1024  # cached decoded method frames
 
 ACKS: Final[dict[int, type[Method]]] = {ACK: BasicAck, REJECT: BasicReject, NACK: BasicNack}
-CLOSES: Final = (encode(ConnectionCloseOk()), encode(ConnectionClose())[:4])  # ids; all that an ending one listens to
+CLOSES: Final = (
+    encode(ConnectionCloseOk()),
+    encode(ConnectionClose())[:4],
+)  # ids of the methods that a closing connection accepts
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolLimits:
-    initial_frame_max: int = 65_536  # before it is agreed on
+    initial_frame_max: int = 65_536  # before tuning
     body_bytes_max: int = 128 * 1024 * 1024
 
 
@@ -297,12 +296,12 @@ class ConnectionProtocol:
 
     @property
     def tuning(self) -> Tuning:
-        """What was agreed on; before that, what holds for now."""
+        """The negotiated values; before tuning, the initial ones."""
         return self._agreed
 
     @property
     def waiting_bytes(self) -> int:
-        """How much has come and not been acted upon: a frame that is not whole, or what was sent ahead."""
+        """Bytes received but not processed: an incomplete frame, or bytes sent ahead."""
         return len(self._buffer) - self._at
 
     def is_open(self, channel: int) -> bool:
@@ -316,7 +315,7 @@ class ConnectionProtocol:
     # ------------------------------------------------------------------------------------------------------ sending
 
     def send(self, channel: int, method: Method) -> bytes:
-        """The bytes of a method without content; the state moves with it."""
+        """The bytes of a method without content; changes the state accordingly."""
         kind = type(method)
         if channel:
             there = self._channels.get(channel)
@@ -332,7 +331,7 @@ class ConnectionProtocol:
         return frames.method_frame(channel, method)
 
     def send_content(self, channel: int, method: Method, content: bytes) -> bytes:
-        """The bytes of a method with its content, cut to our frames."""
+        """The bytes of a method with its content, split into frames."""
         if not method.SPEC.has_content:
             raise Misuse(f"{method.SPEC.name} has no content")
         return self.send(channel, method) + reframed(content, channel, self._agreed.frame_max)
@@ -345,7 +344,7 @@ class ConnectionProtocol:
         while self._at < len(self._buffer):
             before = self._at
             try:
-                if self._state is ConnectionState.RUNNING:  # mostly; an enum is compared faster than looked up
+                if self._state is ConnectionState.RUNNING:  # the usual case; comparing an enum is faster than a look-up
                     yield from self._running()
                 elif self._state in WAITING:
                     break
@@ -359,7 +358,7 @@ class ConnectionProtocol:
             self._buffer, self._at = b"", 0
 
     def _next(self) -> Iterator[Event]:
-        """Take what stands next, if it is whole."""
+        """Process the next unit, if it is complete."""
         if self._state is ConnectionState.PREFACE:
             yield from self._preface()
             return
@@ -382,18 +381,18 @@ class ConnectionProtocol:
             yield from self._refused(error, frame.channel)
 
     def _preface(self) -> Iterator[Event]:
-        told = self._buffer[: len(PROTOCOL_HEADER)]
-        if told in SPOKEN:
+        header = self._buffer[: len(PROTOCOL_HEADER)]
+        if header in SUPPORTED_HEADERS:
             self._at = len(PROTOCOL_HEADER)
             self._state = ConnectionState.GREETING
             yield ProtocolHeaderReceived()
-        elif len(told) == len(PROTOCOL_HEADER):
+        elif len(header) == len(PROTOCOL_HEADER):
             self._state = ConnectionState.CLOSED
             yield ResponseReady(PROTOCOL_HEADER)
-            yield ConnectionEnded(f"the peer started with {told!r}, which is not AMQP 0-9-1")
+            yield ConnectionEnded(f"the peer started with {header!r}, which is not AMQP 0-9-1")
 
     def _running(self) -> Iterator[Event]:
-        """What the kernels understand, then the frame that they do not, if it is whole."""
+        """Run the kernels, then process the frame that they do not handle, if it is complete."""
         frame_max, body_max = self._agreed.frame_max, self._limits.body_bytes_max
         _, is_waiting, runs = kernels.scan(self._buffer, self._at, frame_max, body_max)
         for run in runs:
@@ -420,18 +419,18 @@ class ConnectionProtocol:
                 break
 
     def _may_wait(self) -> bool:
-        """Whether the publish that stands next is legal as far as it has come; otherwise it is refused at once."""
+        """Whether the next, incomplete publish is legal so far; otherwise it is refused at once."""
         channel = self._channels.get(int.from_bytes(self._buffer[self._at + 1 : self._at + 3], "big"))
         return channel is not None and channel.is_open and not channel.is_assembling
 
     def _passes(self, number: int, kind: type[Method]) -> bool:
-        """Whether a run of such methods is to be acted upon, or thrown away since the channel is closing."""
+        """Whether a run of such methods is processed, or discarded because the channel is closing."""
         if number == 0:
             raise self._illegal(kind.SPEC)
         return self._channel(number).received(kind) is MethodVerdict.ACCEPTED
 
     def _channel(self, number: int) -> ChannelProtocol:
-        """The channel of this number; one that is not open comes and goes without being kept."""
+        """The channel of this number; one that is not open is created without being stored."""
         there, count = self._channels.get(number), len(self._channels)
         if there is None and count >= (most := self._agreed.channel_number_max):
             what = f"number of channels opened ({count}) has reached the negotiated channel_max ({most})"
@@ -439,7 +438,7 @@ class ConnectionProtocol:
         return there or ChannelProtocol(number)
 
     def _publish(self, frame: bytes) -> BasicPublish:
-        """The method in a frame; the same targets come again and again."""
+        """The method in a frame, cached: the same targets repeat."""
         known = self._known.get(frame)
         if known is not None:
             return known
@@ -528,8 +527,8 @@ class ConnectionProtocol:
         return PeerError(ReplyCode.CHANNEL_ERROR, explanation, spec.class_id, spec.method_id)
 
     def _refused(self, error: PeerError, channel: int) -> Iterator[Event]:
-        """Tell the peer what it did, or nobody, as the state asks."""
-        told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
+        """Answer an error of the peer, if the state permits an answer."""
+        reply = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
         is_answered = self._state is ConnectionState.TUNING and error.code is ReplyCode.NOT_ALLOWED
         if self._state in ENDING:
             return
@@ -539,19 +538,19 @@ class ConnectionProtocol:
         elif channel == 0 or is_hard(error.code):
             self._state = ConnectionState.CLOSE_SENT
             self._channels.clear()
-            close = ConnectionClose(*told)
+            close = ConnectionClose(*reply)
             yield ConnectionViolated(close, frames.method_frame(0, close))
         else:
             self._channels[channel].sent(ChannelClose)
-            closed = ChannelClose(*told)
+            closed = ChannelClose(*reply)
             yield ChannelViolated(channel, closed, frames.method_frame(channel, closed))
 
     def _lost(self, error: PeerError) -> Iterator[Event]:
-        """Nobody knows where the next frame starts: say so if there is still somebody to hear it, and read no more."""
+        """Frame boundaries are lost: send connection.close if the state permits it, and read no more."""
         yield from self._refused(error, 0)
         if self._state is not ConnectionState.CLOSED:
             self._state = ConnectionState.CLOSED
-            yield ConnectionEnded(f"frames cannot be told apart any more: {error}")
+            yield ConnectionEnded(f"frame boundaries are lost: {error}")
 
 
 def _unexpected(frame: frames.Frame, is_early: bool = False) -> PeerError:
@@ -563,7 +562,7 @@ def _unexpected(frame: frames.Frame, is_early: bool = False) -> PeerError:
 
 
 def _acks(channel: int, method: Method) -> AcksReceived | None:
-    """An acknowledgement that did not come through the kernel, as one that did."""
+    """An acknowledgement that was decoded frame by frame, as the kernel would report it."""
     match method:
         case BasicAck(tag, is_multiple):
             return AcksReceived(channel, AckRun(channel, ACK, is_multiple, False, [tag]))
@@ -575,7 +574,7 @@ def _acks(channel: int, method: Method) -> AcksReceived | None:
 
 
 def _traits(properties: Properties) -> int:
-    """What `property_walk.traits_of` would have said."""
+    """The same as `kernels.traits_of`, from decoded properties."""
     traits = (properties.delivery_mode or 0) | (properties.priority or 0) << 8
     traits |= property_walk.HAS_HEADERS if properties.headers is not None else 0
     traits |= property_walk.HAS_EXPIRATION if properties.expiration is not None else 0

@@ -1,21 +1,19 @@
-"""The fourteen properties of a message, and the flag words that say which of them are there.
-
-    | flags u16 | properties whose flag is set, in order |         bit 15: content-type … bit 2: cluster-id
-                                                                   bit 0: one more word of flags follows
-Absent and empty are two things: None is not written. A property that this table does not have is refused, for nobody
-can tell how long it is.
-
-A content: header frame and body frames of one message, as bytes, the way it came off the wire and lies on disk.
+"""Contents: the header frame and body frames of one message, as received and as stored; and the fourteen properties.
 
     | 2 | channel | size | class u16 | weight u16 = 0 | body size u64 | properties | CE |      header frame
-    | 3 | channel | size | bytes … | CE |  | 3 | …                                           as many as it took, or none
+    | 3 | channel | size | bytes … | CE |  | 3 | …                                           body frames, or none
 
-A content is delivered as it is when channel and frame size suit; otherwise its frames get another channel, or the body
-is cut anew (rule 23). Whoever only stores or forwards it never opens it.
+    properties: | flags u16 | properties whose flag is set, in order |       bit 15: content-type … bit 2: cluster-id
+                                                                             bit 0: another word of flags follows
 
-Always true of what is made here: no body frame is empty, the sizes of the body frames add up to the body size. What
-comes from disk is looked at as closely as what comes from the network: each function below refuses frames that do not
-add up.
+A content is delivered unchanged if channel and frame size fit; otherwise its frames get another channel, or the body is
+split anew (rule 23). Storing and forwarding do not decode it.
+
+Absent and empty properties differ: None is not written. A property that is not in this table is refused, because its
+length is unknown.
+
+Invariants: no body frame is empty; the sizes of the body frames add up to the body size. Bytes from disk are checked
+like bytes from the network: each function refuses frames that do not add up.
 """
 
 from __future__ import annotations
@@ -81,15 +79,15 @@ assert [name for name, _, _ in _ORDER] == list(_KINDS)
 
 
 def read_properties(data: bytes, at: int, end: int) -> Properties:
-    """All that stands between; bytes left over are refused."""
+    """The properties in this range; extra bytes are refused."""
     flags, at = _read_flags(data, at, end)
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, kind, flag in _ORDER:
         if flags & flag:
-            told[name], at = _read(kind, data, at, end)
+            values[name], at = _read(kind, data, at, end)
     if at != end:
         raise Malformed(f"{end - at} bytes too many behind the properties", at)
-    return Properties(**told)
+    return Properties(**values)
 
 
 def write_properties(properties: Properties) -> bytes:
@@ -105,7 +103,7 @@ def write_properties(properties: Properties) -> bytes:
 
 
 def _read_flags(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The first word; more words may follow as long as they are empty. The bit that nothing uses is ignored."""
+    """The first word of flags; further words must be empty. The unused bit is ignored."""
     flags, at = _read_word(data, at, end)
     more = flags & _MORE
     while more:
@@ -152,7 +150,7 @@ UNLIMITED: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class ContentHeader:
-    """The payload of a header frame, its properties not opened yet."""
+    """The payload of a header frame, properties not decoded."""
 
     class_id: int
     body_bytes: int
@@ -174,7 +172,7 @@ def write_content(properties: Properties, body: bytes, channel: int, frame_max: 
 
 
 def body_frames(body: bytes, channel: int, frame_max: int) -> bytes:
-    """The body cut into frames; none for an empty body."""
+    """The body split into frames; none for an empty body."""
     step = frame_max - frames.EMPTY_FRAME_BYTES if frame_max else len(body) or 1
     pieces = [body] if 0 < len(body) <= step else [body[at : at + step] for at in range(0, len(body), step)]
     return b"".join([frames.write_frame(frames.BODY, channel, piece) for piece in pieces])
@@ -201,7 +199,7 @@ def body_of(content: bytes) -> bytes:
 
 
 def with_properties(content: bytes, properties: Properties) -> bytes:
-    """The same body under another header, the body frames untouched."""
+    """The content with another header; the body frames are unchanged."""
     first, at = _first(content)
     header = read_header(first.payload)
     payload = HEADER_HEAD.pack(header.class_id, 0, header.body_bytes) + write_properties(properties)
@@ -209,7 +207,7 @@ def with_properties(content: bytes, properties: Properties) -> bytes:
 
 
 def reframed(content: bytes, channel: int, frame_max: int) -> bytes:
-    """The content for a channel whose frames are at most that large, its properties not opened."""
+    """The content for another channel and frame_max; properties are not decoded."""
     first, _ = _first(content)
     read_header(first.payload)
     return frames.write_frame(frames.HEADER, channel, first.payload) + body_frames(body_of(content), channel, frame_max)

@@ -1,10 +1,11 @@
-"""What a peer can do wrong, and the number it is told.
+"""Protocol errors of the peer, and their reply codes.
 
     soft   closes the channel        311 … 313, 403 … 406
     hard   closes the connection     320, 402, 501 … 506, 530, 540, 541
 
-A `PeerError` travels from the place that found it to the machine that answers it; it never leaves this package by a
-call that was fed bytes from the network, but for the plain codec functions, whose callers are the machines and tests.
+A `PeerError` is raised where the error is found and answered by `channel` or `connection`; it does not leave this
+package from a call that receives bytes of the network, except for the plain codec functions, which only `channel`,
+`connection` and tests call.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ SOFT: Final = frozenset(
 
 
 def is_hard(code: ReplyCode) -> bool:
-    """Whether the whole connection ends with it, not only one channel."""
+    """Whether it closes the connection, not only the channel."""
     return code not in SOFT and code is not ReplyCode.SUCCESS
 
 
 def reply_text(code: ReplyCode, explanation: str) -> str:
-    """`FRAME_ERROR - what happened`, cut to what a short string holds."""
+    """`FRAME_ERROR - what happened`, truncated to a short string."""
     text = f"{code.name} - {explanation}" if explanation else code.name
     raw = text.encode("utf-8", "replace")
     if len(raw) <= REPLY_TEXT_BYTES_MAX:
@@ -67,7 +68,7 @@ def reply_text(code: ReplyCode, explanation: str) -> str:
 
 
 class PeerError(WarrenError):
-    """The other side broke the protocol: close it, with the reply code."""
+    """The peer broke the protocol: close the channel or connection with the reply code."""
 
     def __init__(self, code: ReplyCode, explanation: str, class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(f"{int(code)} {reply_text(code, explanation)}")
@@ -78,7 +79,7 @@ class PeerError(WarrenError):
 
 
 class Malformed(PeerError):
-    """Bytes that are no value of the type they should be; says at which byte of what was being read."""
+    """Bytes that are not a value of the expected type; names the byte offset."""
 
     def __init__(self, explanation: str, at: int, code: ReplyCode = ReplyCode.SYNTAX_ERROR) -> None:
         super().__init__(code, f"{explanation} at byte {at}")

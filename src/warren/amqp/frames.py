@@ -1,10 +1,10 @@
-"""Frames: how everything but the first eight bytes travels.
+"""Frames: the unit of everything but the first eight bytes of a connection.
 
     | kind u8 | channel u16 | size u32 | payload … | 0xCE |        1 method  2 content header  3 body  8 heartbeat
 
-Always true: what is too large is refused by its head, before its payload has come; what does not end in 0xCE is
-refused whole, since nobody knows where the next frame starts. As with RabbitMQ a peer may exceed the agreed size by the
-eight bytes of an empty frame, for clients are known to count them or not.
+Invariants: a frame that is too large is refused by its head, before its payload arrives; a frame that does not end in
+0xCE is refused, since the start of the next one is unknown. As in RabbitMQ a peer may exceed frame_max by the eight
+bytes of an empty frame: clients differ in whether they count them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAME_END: Final = 0xCE
 HEAD: Final = struct.Struct(">BHI")
 assert HEAD.size == 7
 EMPTY_FRAME_BYTES: Final = HEAD.size + 1
-FRAME_BYTES_MIN: Final = 4096  # of the agreed frame_max; before there is one, frames are no larger either
+FRAME_BYTES_MIN: Final = 4096  # of the negotiated frame_max; also the limit before tuning
 FUDGE_BYTES: Final = EMPTY_FRAME_BYTES
 CHANNEL_MAX: Final = 65535
 
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
 
 
 def read_frame(data: bytes, at: int, frame_max: int) -> tuple[Frame, int] | None:
-    """The frame that starts there and where it ends; None if it has not come whole. A frame_max of 0 is none."""
+    """The frame that starts there and its end; None if it is incomplete. A frame_max of 0 is no limit."""
     if len(data) - at < HEAD.size:
         return None
     kind, channel, size = HEAD.unpack_from(data, at)

@@ -1,25 +1,24 @@
 # mypyc: compile
-"""The three loops that see every message: publishes in, acknowledgements in, deliveries out.
+"""Kernels: the three loops that process every message: publishes in, acknowledgements in, deliveries out.
 
-    scan              buffer → runs of publishes with one method frame and one kind of properties, contents as they came
-    parse_acks        buffer → runs of ack, reject and nack frames that differ in nothing but their tags
+    scan              buffer → runs of publishes with one method frame and one kind of properties, contents as received
+    parse_acks        buffer → runs of ack, reject and nack frames that differ only in their tags
     emit_deliveries   contents → one buffer of basic.deliver frames, each followed by its content
 
-Each takes what it fully understands and stops at the first thing it does not: another method, an error, a frame that is
-not whole. What is there is read once more by the plain decoder, which alone knows how to refuse. So the answers of
-both are the same by construction, and a test compares them.
+Each takes what it fully understands and stops at the first thing it does not: another method, an error, an incomplete
+frame. The plain decoder reads on from there, and only it refuses input. So both give the same results by construction,
+and a test compares them.
 
-Written for mypyc (native integers, readers of librt) and good as plain Python too: the readers are C in both modes.
-
-Step over the properties of a message without making anything of them: are they in order, and what kind are they?
+`traits_of` checks the properties of a message without decoding them, and returns their traits.
 
     traits   | user-id? | expiration? | headers? | priority u8 | delivery mode u8 |
 
-Messages with equal traits need no second look, or all need the same one: a run of publishes has one value for all its
-messages. Texts are stepped over. A table of headers is walked to its last value, bounds, types and depth, because
-nobody else may open it before a consumer does, and that one should not be the first to find it broken.
+Messages with equal traits need the same treatment: a run of publishes has one value for all its messages. Strings are
+skipped. A table of headers is walked to its last value, with bounds, types and depth, because the next reader may be a
+consumer, which must not be the first to find it broken. A negative result means: only the plain decoder can decide. It
+refuses the properties, or knows something that the kernel does not.
 
-Negative means: only the plain decoder can tell. It then refuses, or knows something that this one does not.
+Written for mypyc (native integers, readers of librt) and good as plain Python too: the readers are C in both modes.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ HAS_HEADERS: Final = 1 << 16
 HAS_EXPIRATION: Final = 1 << 17
 HAS_USER_ID: Final = 1 << 18
 
-# As in types, and said again: a constant of another module would be folded in, and grow stale. A test compares.
+# Copied from types: a constant of another module would be folded in at compile time, and grow stale. A test compares.
 DEPTH_MAX: Final = 32
 VALUES_MAX: Final = 65_536
 
@@ -96,7 +95,7 @@ def walk_properties(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _over_texts(data: bytes, at: i64, end: i64, flags: i64, first: i64, last: i64) -> i64:
-    """Behind the short strings whose flags are set; beyond the end, and there to stay, if one does not fit."""
+    """The offset behind the short strings whose flags are set; beyond the end, for good, if one does not fit."""
     flag: i64 = first
     while flag >= last:
         if flags & flag:
@@ -106,7 +105,7 @@ def _over_texts(data: bytes, at: i64, end: i64, flags: i64, first: i64, last: i6
 
 
 def _over_table(data: bytes, at: i64, end: i64) -> i64:
-    """Behind the table with its size in front; beyond the end if it is not in order."""
+    """The offset behind a table with its size prefix; beyond the end if it is not valid."""
     if end - at < 4:
         return end + 1
     size: i64 = i64(read_i32_be(data, at))
@@ -116,7 +115,7 @@ def _over_table(data: bytes, at: i64, end: i64) -> i64:
 
 
 def is_table(data: bytes, at: i64, end: i64) -> bool:
-    """Whether the bytes between are the entries of a table that the plain decoder would read."""
+    """Whether the range is a list of table entries that the plain decoder would accept."""
     ends: list[int] = []  # of the containers around this one
     are_arrays: list[bool] = []
     is_array = False
@@ -159,7 +158,7 @@ ACK: Final = 80
 REJECT: Final = 90
 NACK: Final = 120
 
-_METHOD: Final = 1  # said here again: a constant of another module would be folded in, and grow stale
+_METHOD: Final = 1  # copied: see above
 _END: Final[i64] = 0xCE
 _PUBLISH: Final[i64] = 0x003C0028
 _HEADER_HEAD: Final[i64] = 0x003C0000  # class basic, weight 0
@@ -170,19 +169,19 @@ _NOT_WHOLE: Final[i64] = -2  # wait for more bytes
 
 @final
 class PublishRun:
-    """Publishes that stood one behind the other in a buffer."""
+    """Consecutive publishes of a buffer."""
 
     def __init__(self, start: int, frame: bytes, traits: int, contents: list[bytes]) -> None:
         self.start = start
         self.stop = start
-        self.frame = frame  # the method frame that each of them had, channel included
+        self.frame = frame  # the method frame that all of them have, channel included
         self.traits = traits
         self.contents = contents
 
 
 @final
 class AckRun:
-    """Acknowledgements that stood one behind the other, alike but for their tags."""
+    """Consecutive acknowledgements that differ only in their tags."""
 
     def __init__(self, channel: int, method_id: int, is_multiple: bool, requeue: bool, tags: list[int]) -> None:
         self.channel = channel
@@ -193,10 +192,10 @@ class AckRun:
 
 
 def scan(data: bytes, at: int, frame_max: int, body_bytes_max: int) -> tuple[int, bool, list[PublishRun]]:
-    """Where it stopped, whether a publish stands there that is not whole yet, and the runs before it.
+    """The offset where it stopped, whether an incomplete publish is there, and the runs before it.
 
-    A publish whose body takes several frames and is not whole is left to the plain decoder, frame by frame: so what
-    waits is never more than three frames, and is not scanned again and again.
+    An incomplete publish with several body frames is left to the plain decoder, frame by frame: so at most three frames
+    wait in the buffer, and they are not scanned repeatedly.
     """
     pos: i64 = at
     end: i64 = len(data)
@@ -249,9 +248,9 @@ def scan(data: bytes, at: int, frame_max: int, body_bytes_max: int) -> tuple[int
 
 
 def _alike(data: bytes, pos: i64, end: i64, content: i64, method: i64, body: i64, contents: list[bytes]) -> i64:
-    """Take publishes as long as they equal the one before `pos` in all but their body: one comparison for each.
+    """Take publishes that equal the one before `pos` in everything but the body: one comparison for each.
 
-    That one has at most one body frame, so that all which is not compared is the body and the byte behind it.
+    The one before has at most one body frame, so only the body and the byte behind it are not compared.
     """
     size: i64 = method + content
     template: bytes = data[pos - size : pos - body - 1]
@@ -262,7 +261,7 @@ def _alike(data: bytes, pos: i64, end: i64, content: i64, method: i64, body: i64
 
 
 def _header_start(data: bytes, pos: i64, end: i64, size_max: i64) -> i64:
-    """Where the whole header frame of the publish at `pos` starts."""
+    """The offset of the complete header frame of the publish at `pos`."""
     if end - pos < 7:
         return _NOT_OURS
     size: i64 = i64(read_i32_be(data, pos + 3))
@@ -284,7 +283,7 @@ def _header_start(data: bytes, pos: i64, end: i64, size_max: i64) -> i64:
 
 
 def _header_traits(data: bytes, start: i64, stop: i64, body_max: i64) -> i64:
-    """What the header says, if it is in order."""
+    """The traits in the header, if it is valid."""
     if data[stop - 1] != _END or read_i32_be(data, start + 7) != _HEADER_HEAD:
         return _NOT_OURS
     body: i64 = read_i64_be(data, start + 11)
@@ -294,7 +293,7 @@ def _header_traits(data: bytes, start: i64, stop: i64, body_max: i64) -> i64:
 
 
 def _body_stop(data: bytes, header: i64, at: i64, end: i64, body: i64, size_max: i64) -> i64:
-    """Where the last body frame ends."""
+    """The end of the last body frame."""
     left: i64 = body
     while left > 0:
         if end - at < 7:
@@ -314,7 +313,7 @@ def _body_stop(data: bytes, header: i64, at: i64, end: i64, body: i64, size_max:
 
 
 def parse_acks(data: bytes, at: int) -> tuple[int, list[AckRun]]:
-    """Where it stopped, and the runs before it. All three frames are 21 bytes: tag at 11, bits at 19."""
+    """The offset where it stopped, and the runs before it. All three frames have 21 bytes: tag at 11, bits at 19."""
     pos: i64 = at
     end: i64 = len(data)
     runs: list[AckRun] = []
@@ -353,14 +352,14 @@ def emit_deliveries(
     contents: list[bytes],
     frame_max: int,
 ) -> bytes:
-    """The bytes that deliver the contents to one consumer, tags counted up; the first so many are redelivered."""
+    """The bytes that deliver the contents to one consumer, with ascending tags; the first ones are redeliveries."""
     if len(consumer_tag) > 255 or len(exchange) > 255 or len(routing_key) > 255:
         raise Misuse("a name of a delivery has more than 255 bytes")
     target = bytes((len(exchange),)) + exchange + bytes((len(routing_key),)) + routing_key
-    told = bytes((0, 60, 0, 60, len(consumer_tag))) + consumer_tag
-    whole = write_frame(_METHOD, channel, told + bytes(9) + target)
-    before = whole[: 7 + len(told)]
-    behind = b"\x00" + whole[7 + len(told) + 9 :]
+    prefix = bytes((0, 60, 0, 60, len(consumer_tag))) + consumer_tag
+    whole = write_frame(_METHOD, channel, prefix + bytes(9) + target)
+    before = whole[: 7 + len(prefix)]
+    behind = b"\x00" + whole[7 + len(prefix) + 9 :]
     redelivered = b"\x01" + behind[1:]
     size_max: i64 = frame_max - 8 if frame_max > 0 else _UNLIMITED
     number: i64 = channel
@@ -382,7 +381,7 @@ def emit_deliveries(
 
 
 def _patched(out: BytesWriter, content: bytes, base: i64, channel: i64, size_max: i64) -> bool:
-    """Write the channel into every frame of a content; False if one is too large for the consumer."""
+    """Write the channel number into every frame of a content; False if a frame exceeds the consumer's frame_max."""
     end: i64 = len(content)
     if end < 22 or content[0] != 2:
         raise Damage("a stored content does not start with a header frame")

@@ -1,4 +1,6 @@
-"""How a method is written down once: ids, who may send it, fields in order. Reading and writing follow from that.
+"""All methods of AMQP 0-9-1 and of RabbitMQ's extensions, declared once, and the codec that follows from the table.
+
+    10 connection   20 channel   30 access   40 exchange   50 queue   60 basic   85 confirm   90 tx
 
     @method(60, 80, sender=Sender.BOTH)
     class BasicAck(Method):
@@ -6,25 +8,14 @@
         multiple: Bit = False
 
     → METHODS[60, 80] = MethodSpec(class_id=60, method_id=80, name="basic.ack", fields=…, …)
-    → bytes  00 3c 00 50 | delivery tag u64 | 0000000m          neighbouring bits share an octet, lowest first
+    → bytes  00 3c 00 50 | delivery tag u64 | 0000000m          adjacent bits share an octet, lowest first
 
-Always true: a method that is written reads the same. Bits that no field has are ignored, as RabbitMQ does; bytes left
-over, or missing, are a frame error that names the method.
+RabbitMQ's extensions: connection.blocked, unblocked and update-secret; exchange.bind and unbind (its unbind-ok has the
+number 51, out of sequence, as in RabbitMQ); basic.nack and confirm. basic.cancel goes both ways, since a server may
+cancel a consumer.
 
-Methods of the classes connection (10) and channel (20): the standard's, and RabbitMQ's blocked, unblocked and
-update-secret.
-
-Methods of the classes access (30), exchange (40) and queue (50). Binding exchanges to exchanges is RabbitMQ's; its
-unbind-ok has the number 51, out of line and so kept.
-
-Methods of the classes basic (60), confirm (85) and tx (90). Nack and confirms are RabbitMQ's; cancel goes both ways
-since a server may take a consumer away.
-
-Every method of AMQP 0-9-1 and of RabbitMQ's extensions, by name, and the codec that follows from their table.
-
-connection_methods   10 connection   20 channel
-topology_methods     30 access       40 exchange   50 queue
-message_methods      60 basic        85 confirm    90 tx
+Invariants: decoding an encoded method gives the same method. Unused bits are ignored, as in RabbitMQ; extra or missing
+bytes are a frame error that names the method.
 """
 
 from __future__ import annotations
@@ -73,7 +64,7 @@ class MethodSpec:
     is_synchronous: bool  # its sender waits for an answer
     has_content: bool  # a content header and a body follow
     made_by: type[Method]
-    groups: tuple[tuple[str, int], ...]  # fields of one kind in a row, as (kind, how many)
+    groups: tuple[tuple[str, int], ...]  # consecutive fields of one kind, as (kind, count)
 
     @property
     def is_from_client(self) -> bool:
@@ -85,7 +76,7 @@ class MethodSpec:
 
 
 class Method:
-    """A method with its fields; each kind of it is a class of its own."""
+    """A method with its fields; the base class of all methods."""
 
     __slots__ = ()
     SPEC: ClassVar[MethodSpec]
@@ -105,31 +96,31 @@ def method(
     is_synchronous: bool = False,
     has_content: bool = False,
 ) -> Callable[[type[M]], type[M]]:
-    """Make a frozen, slotted dataclass of the class, and enter it into the table."""
+    """Turn the class into a frozen, slotted dataclass, and register it in the table."""
 
     def entered(plain: type[M]) -> type[M]:
-        made = dataclass(frozen=True, slots=True)(plain)
-        hints = get_type_hints(made, include_extras=True)
-        named = tuple(MethodField(each.name, get_args(hints[each.name])[1]) for each in fields(made))  # type: ignore[arg-type]
-        name = _name_of(made)
-        made.SPEC = MethodSpec(
-            class_id, method_id, name, named, sender, is_synchronous, has_content, made, _groups(named)
+        method_type = dataclass(frozen=True, slots=True)(plain)
+        hints = get_type_hints(method_type, include_extras=True)
+        named = tuple(MethodField(each.name, get_args(hints[each.name])[1]) for each in fields(method_type))  # type: ignore[arg-type]
+        name = _name_of(method_type)
+        method_type.SPEC = MethodSpec(
+            class_id, method_id, name, named, sender, is_synchronous, has_content, method_type, _groups(named)
         )
         assert (class_id, method_id) not in METHODS, f"{name} has ids that are taken"
-        METHODS[class_id, method_id] = made.SPEC
-        return made
+        METHODS[class_id, method_id] = method_type.SPEC
+        return method_type
 
     return entered
 
 
-def _name_of(made: type[Method]) -> str:
+def _name_of(method_type: type[Method]) -> str:
     """BasicGetOk → basic.get-ok."""
-    words = [word.lower() for word in re.findall("[A-Z][a-z]*", made.__name__)]
+    words = [word.lower() for word in re.findall("[A-Z][a-z]*", method_type.__name__)]
     return f"{words[0]}.{'-'.join(words[1:])}"
 
 
 def _groups(named: tuple[MethodField, ...]) -> tuple[tuple[str, int], ...]:
-    """Of bits never more than an octet's worth, which no method exceeds."""
+    """Groups of consecutive fields of one kind. No method has more than eight bits in a row."""
     return tuple((kind, len(list(some))) for kind, some in groupby(named, lambda each: each.kind))
 
 
@@ -142,7 +133,7 @@ def decode(payload: bytes) -> Method:
 
 
 def spec_of(payload: bytes) -> MethodSpec:
-    """What the first four bytes name."""
+    """The method named by the first four bytes."""
     if len(payload) < _IDS.size:
         raise Truncated("the ids of a method are cut off", 0)
     class_id, method_id = _IDS.unpack_from(payload)
@@ -203,10 +194,10 @@ _READERS: Final[dict[str, Callable[[bytes, int, int], tuple[Any, int]]]] = {
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def encode(told: Method) -> bytes:
+def encode(method: Method) -> bytes:
     """The payload of a method frame."""
-    spec = told.SPEC
-    values = iter([getattr(told, each.name) for each in spec.fields])
+    spec = method.SPEC
+    values = iter([getattr(method, each.name) for each in spec.fields])
     parts = [_IDS.pack(spec.class_id, spec.method_id)]
     for kind, count in spec.groups:
         some = [next(values) for _ in range(count)]

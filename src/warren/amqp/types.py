@@ -1,16 +1,18 @@
-"""The values that AMQP puts on the wire, as RabbitMQ reads and writes them.
+"""Field values: the AMQP types on the wire, as RabbitMQ reads and writes them.
 
     t bool     b i8   B u8   s i16   u u16   I i32   i u32   l i64   (L is read as l)
     f f32      d f64  D decimal: places u8, digits u32       T seconds u64      V nothing
     S string   x bytes       A array: size u32, values       F table: size u32, (name, value) …
 
-A table is a dict of plain Python values. A type that plain Python would lose keeps itself by a subclass: `Short(7)` is
-an int that is written as `s`; a plain int is written as `I`, or as `l` where it needs more; a plain float as `d`;
-text as `S`, bytes as `x`. Of two entries with one name the first counts, as with RabbitMQ's look-ups.
+A table is a dict of plain Python values. Where plain Python would lose the type, a subclass keeps it: `Short(7)` is an
+int that is written as `s`; a plain int is written as `I`, or as `l` if it is larger; a plain float as `d`; str as `S`,
+bytes as `x`. Of two entries with the same name the first counts, as in RabbitMQ's look-ups.
 
-Always true: reading takes no more stack for deep input than for flat; nesting, the number of values and every size are
-bounded before anything is made of them. What was read and is written again has the same bytes, but for `L`, bools other
-than 0 and 1, and names said twice.
+Invariants
+* Reading deep input takes no more stack than flat input; nesting, the number of values and every size are checked
+  before anything is created.
+* Values that are read and written again have the same bytes, except for `L`, bools other than 0 and 1, and duplicate
+  names.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from warren.amqp.errors import Malformed, ReplyCode, Truncated
 from warren.base.errors import Misuse
 
 DEPTH_MAX: Final = 32
-VALUES_MAX: Final = 65_536  # in one table, nested ones counted in
+VALUES_MAX: Final = 65_536  # in one table, including nested ones
 
 Table = Mapping[str, Any]
 
@@ -50,11 +52,11 @@ class UnsignedInt(int):
 
 
 class Long(int):
-    """i64, written as l, however small it is."""
+    """i64, always written as l."""
 
 
 class Timestamp(int):
-    """Seconds since 1970, u64, written as T. No datetime: the wire allows years that one cannot hold."""
+    """Seconds since 1970, u64, written as T. Not a datetime, which cannot hold all of these values."""
 
 
 class Float(float):
@@ -90,7 +92,7 @@ assert _DECIMAL.size == 5
 
 
 def read_short_string(data: bytes, at: int, end: int) -> tuple[str, int]:
-    """Length u8, then UTF-8. Returns the text and where it ends."""
+    """Length u8, then UTF-8. Returns the text and its end."""
     if at >= end:
         raise Truncated("a short string is missing", at)
     stop = at + 1 + data[at]
@@ -135,7 +137,7 @@ def _encoded(text: str) -> bytes:
 
 
 def read_table(data: bytes, at: int, end: int) -> tuple[dict[str, Any], int]:
-    """A table with its size in front. Returns it and where it ends."""
+    """A table with its size prefix. Returns it and its end."""
     stop = _container_end(data, at, end)
     return _Reader(data).table(at + 4, stop), stop
 
@@ -145,7 +147,7 @@ def write_table(table: Table) -> bytes:
 
 
 class _Reader:
-    """One table being read: a stack of the containers that are open, instead of calls that nest."""
+    """Reads one table with a stack of open containers, instead of recursion."""
 
     __slots__ = ("_count", "_data", "_open")
 
@@ -180,7 +182,7 @@ class _Reader:
         return at
 
     def _value(self, at: int, end: int) -> tuple[Any, int]:
-        """A value and where reading goes on: behind it, or inside of it if it is a table or an array."""
+        """A value and the next offset: behind it, or inside it if it is a table or an array."""
         data = self._data
         if at >= end:
             raise Truncated("a value is missing", at)
@@ -222,7 +224,7 @@ def _container_end(data: bytes, at: int, end: int) -> int:
 
 
 def _read_name(data: bytes, at: int, end: int) -> tuple[str, int]:
-    """Unlike other short strings a name may be any bytes, for RabbitMQ does not look; they come back as they were."""
+    """Unlike other short strings a name may be any bytes, as RabbitMQ does not check it; they are preserved."""
     stop = at + 1 + data[at]
     if stop > end:
         raise Truncated("the name of a value is cut off", at)
@@ -247,7 +249,7 @@ def _read_decimal(data: bytes, at: int, end: int) -> tuple[Decimal, int]:
 
 
 def _framed(container: Table | list[Any] | tuple[Any, ...], depth: int) -> bytes:
-    """Calls nest here: what is written is ours, and no deeper than what could be read."""
+    """Recursive: values to write are Warren's own, and no deeper than values that can be read."""
     if depth > DEPTH_MAX:
         raise Misuse(f"a table is nested deeper than {DEPTH_MAX}")
     if isinstance(container, Mapping):

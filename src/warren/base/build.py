@@ -1,8 +1,8 @@
-"""Which way the hot modules run: compiled by mypyc, or as the Python they are written in.
+"""Build mode: whether the hot modules are compiled by mypyc or run as pure Python.
 
-A module is compiled if it bears the line `# mypyc: compile` (see setup.py). Both ways give the same answers; only the
-speed differs, so the mode is shown wherever somebody might wonder about speed: at start, in benchmarks, by
-`python -m warren.base.build`. A house test keeps the list below equal to the marks.
+A module is compiled if it has the line `# mypyc: compile` (see setup.py). Results are the same in both modes; only the
+speed differs. The mode is shown at start, in benchmarks, and by `python -m warren.base.build`. A house test keeps the
+list below equal to the marks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MARKED_MODULES: Final[tuple[str, ...]] = (
 
 
 def mode() -> Mode:
-    """Compiled only if every marked module is: modules are compiled all together or not at all."""
+    """Compiled only if every marked module is: either all modules are compiled or none."""
     return "compiled" if MARKED_MODULES and all(map(is_compiled, MARKED_MODULES)) else "pure"
 
 
 def is_compiled(module: str) -> bool:
-    """Whether importing the module gives (or gave) machine code. The module itself is not imported for the answer."""
+    """Whether importing the module loads (or loaded) machine code. Does not import it."""
     spec = find_spec(module)
     return spec is not None and (spec.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 

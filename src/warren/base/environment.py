@@ -1,14 +1,15 @@
-"""The seam to time. Replay never asks it: decisions of time are logged, and only new work looks at a clock.
+"""Clock and random numbers, as protocols: the simulator supplies its own.
 
-The seam to chance: where timelines and incarnations get their 64 random bits. Seeded in the simulator.
+Replay never reads a clock: decisions that depend on time are logged, and only new work reads the time. `Random` is the
+source of the 64 random bits of timelines and incarnations; it is seeded in the simulator.
 
-Wall-clock instants on the monotonic clock.
+`SteadyInstants` maps wall-clock instants to the monotonic clock.
 
     file sealed at 12:00 (wall)  ──first use, at 12:01──▶  monotonic now − 60 s      ages and deadlines follow from this
 
 Instants that outlive a process, or that another process wrote, are wall time. Each is translated once, at its first
-use; a step of the wall clock after that changes neither an age nor a deadline. Between processes, and at the first use,
-the wall clock is all there is.
+use; a later step of the wall clock changes neither an age nor a deadline. Between processes, and at the first use, the
+wall clock is the only source.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class Clock(Protocol):
         ...
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some moment; never goes back."""
+        """Nanoseconds since an arbitrary moment; never goes back."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the operating system."""
 
     def wall_ns(self) -> int:
         return time.time_ns()
@@ -56,8 +57,8 @@ class SteadyInstants:
         self._known: dict[Hashable, tuple[int, int]] = {}  # wall and monotonic, by key
 
     def monotonic_ns(self, key: Hashable, wall_ns: int, since_ns: int | None = None) -> int:
-        """The instant of this key; another `wall_ns` for it is another instant. `since_ns`: if it is new, it is past
-        and not before this monotonic time, whatever the wall clock says."""
+        """The instant of this key; a different `wall_ns` for it is a different instant. `since_ns`: if it is new, it is
+        clamped to the time between this monotonic time and now, whatever the wall clock says."""
         known = self._known.get(key)
         if known is None or known[0] != wall_ns:
             now_ns = self._clock.monotonic_ns()

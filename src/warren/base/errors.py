@@ -1,15 +1,15 @@
-"""Few families of errors, told apart by what the reader must *do*.
+"""Error families, by what the reader of the error must do.
 
-Every error says what happened, where, and ends in a hint. `Misuse` is the caller's to fix; `Refused` is an answer;
-`Damage` means bytes are not what we wrote; `OutOfRoom` passes when room is made; `DiskFailure` and `SyncFailed` end
-the writer: a sync that failed once is never retried and believed; `InternalError` is a defect of Warren itself.
+Every error states what happened and where, and ends in a hint. `Misuse` is for the caller to fix; `Refused` is an
+answer; `Damage` means bytes differ from what was written; `OutOfRoom` passes when space is freed; `DiskFailure` and
+`SyncFailed` end the writer: a failed sync is never retried and trusted; `InternalError` is a defect of Warren.
 """
 
 from __future__ import annotations
 
 
 class WarrenError(Exception):
-    """What happened, and a hint about what to do."""
+    """`what`: what happened, and where; `hint`: what to do."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(f"{what}\n  hint: {hint}" if hint else what)
@@ -26,7 +26,7 @@ class ForkedProcess(Misuse):
 
 
 class Refused(WarrenError):
-    """Not found, locked, not permitted, of another format: tell whoever asked."""
+    """Not found, locked, not permitted, of another format: an answer for the requester."""
 
 
 class NotFound(Refused):
@@ -38,11 +38,11 @@ class Locked(Refused):
 
 
 class Gone(Refused):
-    """What was asked for lies before the horizon; it names the horizon."""
+    """The requested data lies before the horizon; the text names the horizon."""
 
 
 class OutOfRoom(WarrenError):
-    """No space left on the disk: writers wait, readers go on."""
+    """No space left on the disk: writers wait, readers continue."""
 
 
 class DiskFailure(WarrenError):
@@ -50,7 +50,7 @@ class DiskFailure(WarrenError):
 
 
 class SyncFailed(DiskFailure):
-    """A sync failed: nothing written since the last good one may be believed. Fatal for its writer."""
+    """A sync failed: nothing written since the last good sync may be trusted. Fatal for its writer."""
 
 
 class InternalError(WarrenError):
@@ -58,11 +58,11 @@ class InternalError(WarrenError):
 
 
 class Damage(WarrenError):
-    """Bytes are not what we wrote. Names file and offset; nothing of it is served."""
+    """Bytes differ from what was written. Names file and offset; nothing of it is served."""
 
     def __init__(self, what: str, path: str = "", offset: int = 0, hint: str = "") -> None:
         where = f" ({path} at byte {offset})" if path else ""
         super().__init__(what + where, hint or "run `warren log verify DIR`, then `warren log repair DIR`")
-        self.bare = what  # without the place
+        self.bare = what  # without path and offset
         self.path = path
         self.offset = offset

@@ -1,28 +1,26 @@
-"""Different integers are different types.
+"""Distinct integer types for ids and positions.
 
-An epoch is not a file number, however much both look like 17. Each is 64 bits wide on disk and none is ever used
-twice: numbers come from log positions or from the manifest, and a number that was voided stays used.
+Each is 64 bits wide on disk, and no value is ever reused: ids come from log positions or from the manifest, and an id
+whose file or entry was voided stays used.
 """
 
 from typing import NewType
 
-Epoch = NewType("Epoch", int)  # one turn of the durability clock; 0 means "before the first"
+Epoch = NewType("Epoch", int)  # unit of group commit; 0: before the first
 TimelineId = NewType("TimelineId", int)  # random; new on create, restore, fork and on opening a backup
-Incarnation = NewType(
-    "Incarnation", int
-)  # random; one life of one file, so that a recycled file's old blocks are not read
+Incarnation = NewType("Incarnation", int)  # random, per use of a file: old blocks of a recycled file are not read
 FileNumber = NewType("FileNumber", int)  # order of creation among log files
-ChannelId = NewType("ChannelId", int)  # one series of log files written one behind the other
+ChannelId = NewType("ChannelId", int)  # one series of log files, written one after the other
 StreamId = NewType("StreamId", int)  # one independent sequence of entries, with a base of its own
 StorageId = NewType("StorageId", int)  # a key space
-VhostId = NewType("VhostId", int)  # these are log positions, given by the catalog
+VhostId = NewType("VhostId", int)  # these are log positions, assigned by the catalog
 ExchangeId = NewType("ExchangeId", int)
 QueueId = NewType("QueueId", int)
 BindingId = NewType("BindingId", int)
 UserId = NewType("UserId", int)
 PermissionId = NewType("PermissionId", int)
 TopicPermissionId = NewType("TopicPermissionId", int)
-SequenceId = NewType("SequenceId", int)  # place of a message in one queue: given once, in order, never again
+SequenceId = NewType("SequenceId", int)  # position of a message in one queue: increasing, never reused
 Lsn = NewType("Lsn", int)  # position of one entry: file number << 32 | (block offset + index in block)
 
 UINT64_MAX = (1 << 64) - 1

@@ -1,14 +1,14 @@
-"""Runs: messages that were published together, as everything between the wire and the disk handles them.
+"""Runs: messages that were published together, as every layer between the wire and the disk handles them.
 
-    publication   contents c₀ … cₙ₋₁, and what is said of all of them           how they come, before any queue has them
-    run           first sequence id, count, sizes, expiry, …                    what one queue knows of them, once
-    slice         messages start … stop of a run, with contents or without      what stands in a queue, or is delivered
+    publication   contents c₀ … cₙ₋₁ and their common properties                before any queue has them
+    run           first sequence id, count, sizes, expiry, …                    one per queue
+    slice         messages start … stop of a run, with contents or without      what a queue holds, or delivers
 
-Nothing here is made for each message: a thousand messages that came together are one run and one slice, until a fetch,
-an acknowledgement or a page splits the slice. Splitting copies references, never contents.
+No object is created per message: a thousand messages that arrive together are one run and one slice, until a fetch, an
+acknowledgement or paging splits the slice. Splitting copies references, never contents.
 
-Always true: `contents` of a slice is None (they are on disk) or holds one item for each of its messages; sizes are in
-bytes and do not change. Not here: where a slice stands (queues), how a run is written (queue_index).
+Invariants: `contents` of a slice is None (on disk) or has one item for each message; sizes are in bytes and constant.
+Elsewhere: which slices a queue holds (queues), how a run is written (queue_index).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import numpy.typing as npt
 
 from warren.base.ids import Epoch, Lsn, QueueId, SequenceId
 
-Sizes = int | npt.NDArray[np.uint32]  # one for all, if they are alike
+Sizes = int | npt.NDArray[np.uint32]  # a single value if all are equal
 
-RAW = 0  # a content is the body and nothing else
-WIRE = 1  # a content is an AMQP content header and body frames, as they came
+RAW = 0  # a content is the body only
+WIRE = 1  # a content is an AMQP content header and body frames, as received
 
 
 class QueuePlace(NamedTuple):
-    """One sub-queue: a queue, or one priority level of it. A tuple, as an origin is: both are keys all the time."""
+    """One sub-queue: a queue, or one priority level of it. A tuple, like `Origin`: both are used as keys."""
 
     queue: QueueId
     level: int = 0
 
 
 class Origin(NamedTuple):
-    """Where messages came from: what their story needs."""
+    """Where messages were published: needed for dead-letter headers and deliveries."""
 
     exchange: str = ""
     routing_key: str = ""
@@ -47,9 +47,9 @@ class Origin(NamedTuple):
 NOWHERE = Origin()
 
 
-@dataclass(slots=True, eq=False)  # not frozen: one is made for each turn, and freezing doubles what that costs
+@dataclass(slots=True, eq=False)  # not frozen: created per batch, and freezing doubles the cost
 class Publication:
-    """Messages that are published together, to as many queues as `fan_out` says; each gets a run of them."""
+    """Messages that are published together, to `fan_out` queues; each queue gets a run of them."""
 
     contents: Sequence[bytes]
     is_persistent: bool = True
@@ -62,7 +62,7 @@ class Publication:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """What one queue knows of messages that came together."""
+    """Messages of one queue that were published together."""
 
     first: SequenceId
     count: int
@@ -71,8 +71,8 @@ class Run:
     expires_ms: int = 0
     published_ms: int = 0
     origin: Origin = NOWHERE
-    stored: bytes = b""  # where the contents lie in a message store, in its own words; b"": embedded, or in memory only
-    epoch: Epoch = field(default=Epoch(0))  # in which it was written to the log; 0: not (yet)
+    stored: bytes = b""  # location in a message store, in its encoding; b"": embedded, or in memory only
+    epoch: Epoch = field(default=Epoch(0))  # in which it was written to the log; 0: not written
     block: Lsn = field(default=Lsn(0))  # position of its row: the block's file and offset; 0: only the index has it
     entry: int = 0  # number of the row in the block
 
@@ -81,7 +81,7 @@ class Run:
         return SequenceId(self.first + self.count)
 
     def size_of(self, start: int, stop: int) -> int:
-        """Bytes of some of its messages."""
+        """Total bytes of messages start … stop."""
         return self.sizes * (stop - start) if isinstance(self.sizes, int) else int(self.sizes[start:stop].sum())
 
 
@@ -112,7 +112,7 @@ class Slice:
         return SequenceId(self.run.first + self.stop)
 
     def split(self, count: int) -> tuple[Slice, Slice]:
-        """The first `count` messages, and the others; both have some."""
+        """The first `count` messages, and the others; both parts are non-empty."""
         assert 0 < count < len(self), "a slice is split inside"
         middle, contents = self.start + count, self.contents
         if contents is None:
@@ -122,7 +122,7 @@ class Slice:
 
 
 def sizes_of(contents: Sequence[bytes]) -> Sizes:
-    """Their sizes, as one number if they are alike."""
+    """The sizes of the contents; a single value if all are equal."""
     sizes = list(map(len, contents))
     first = sizes[0] if sizes else 0
     return first if sizes.count(first) == len(sizes) else np.array(sizes, dtype=np.uint32)

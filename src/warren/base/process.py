@@ -1,14 +1,14 @@
-"""The process that owns a store. A process forked from it inherits the memory, but not the threads.
+"""Owning process: detects that a store is used in a forked child. A child inherits the memory, but not the threads.
 
     owner     warren.open ──▶ OwningProcess ──▶ check() passes
       └─ fork ─▶ child       the same object ──▶ check() raises `ForkedProcess`
 
-Parent and child would write the same places of the same files with the same epoch numbers: the next opening finds
-damage. Locks that a thread of the parent held at the fork are held in the child for ever, so every entry point checks
-before it takes a lock.
+Parent and child would write to the same offsets of the same files with the same epoch numbers, and the next opening
+would find damage. Locks that a thread of the parent held at the fork stay locked in the child forever, so every entry
+point checks before it takes a lock.
 
-Destructors are a second way to the files: RocksDB flushes when its object is destroyed, SQLite removes its write-ahead
-log. Objects that hold one of them are registered by `call_in_children`; in the child they are never destroyed.
+Destructors also reach the files: RocksDB flushes when its object is destroyed, SQLite removes its write-ahead log.
+Objects that own one of them are registered by `call_in_children`; in the child they are never destroyed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from warren.base.errors import ForkedProcess
 
 
 class OwningProcess:
-    """The process that made this object; `where` names the directory in the error."""
+    """The process that created this object; `where` names the directory in the error."""
 
     __slots__ = ("_pid", "_where")
 

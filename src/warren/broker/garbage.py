@@ -34,7 +34,7 @@ from warren.base.environment import Clock
 from warren.base.errors import Damage, Gone
 from warren.base.ids import Epoch, Lsn, QueueId, SequenceId
 from warren.base.messages import QueuePlace
-from warren.base.threads import StartedThread
+from warren.base.threads import BackgroundLoop
 from warren.files.environment import Environment
 from warren.log.pointers import Pointer, is_pointer
 from warren.message_store.store import MessageStore
@@ -61,7 +61,6 @@ class GarbageUpkeep:
     ) -> None:
         """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues;
         `scrub` reads a little of what is alive, to find damage."""
-        self._threads = environment.threads
         self._clock = environment.clock
         self._task = environment.background.task("upkeep", "garbage is not cleared away")
         self._scrub_task = environment.background.task("scrub", "messages on disk are not checked")
@@ -70,38 +69,38 @@ class GarbageUpkeep:
         self._collect = collect
         self._alive_bytes = alive_bytes
         self._scrub = scrub
-        self._bell = environment.threads.condition()
-        self._is_rung = self._is_stopping = False
+        self._scrubbed_ns = 0
+        self._period_seconds = 0.0
+        threads = environment.threads
+        self._loop = BackgroundLoop(threads, self._clock, self._task, self._round, repeats_failed=True)
         self._garbage_bytes = 0  # noted since the last pass began
         self._due_bytes = self._file_bytes = 0
-        self._running: StartedThread | None = None
-        self.passes = 0
         self._measure()
 
     def begin(self, seconds: float) -> None:
-        """Look at it so often; between that, when enough has gone."""
-        self._running = self._threads.start("warren-upkeep", lambda: self._run(seconds))
+        """Check this often whether a pass is due, and scrub; a pass also begins when enough garbage is noted."""
+        self._period_seconds, self._scrubbed_ns = seconds, self._clock.monotonic_ns()
+        self._loop.start("warren-upkeep", seconds)
 
     def stop(self) -> None:
-        with self._bell:
-            self._is_stopping = True
-            self._bell.notify_all()
-        if self._running is not None:
-            self._running.join()
+        self._loop.stop()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that have ended: each is a pass, unless none was requested or due."""
+        return self._loop.rounds
 
     # -- for whoever puts and lets go ----------------------------------------------------------------------------
 
     def note_dead(self, size_bytes: int) -> None:
         """So much is no longer wanted. Any thread; asks for no lock until it is time for a pass."""
         self._garbage_bytes += size_bytes
-        if self._garbage_bytes >= self._due_bytes and not self._is_rung:
+        if self._garbage_bytes >= self._due_bytes and not self._loop.is_requested:
             self.ring()
 
     def ring(self) -> None:
-        """Have a pass soon."""
-        with self._bell:
-            self._is_rung = True
-            self._bell.notify_all()
+        """Request a pass."""
+        self._loop.request()
 
     def is_behind(self) -> bool:
         """Whether garbage comes much faster than it goes; then a pass is under way, or soon. Waits for nobody."""
@@ -111,9 +110,9 @@ class GarbageUpkeep:
                 self._database.log.rotation.rotate_soon()
         if self._garbage_bytes < 2 * self._due_bytes or self._task.failure is not None:
             return False
-        if self._running is None or not self._running.is_alive():
+        if not self._loop.is_alive:
             return False
-        if not self._is_rung:
+        if not self._loop.is_requested:
             self.ring()
         return True
 
@@ -121,37 +120,20 @@ class GarbageUpkeep:
         """Wait, if that is so, until a pass has ended."""
         if not self.is_behind():
             return
-        with self._bell:
-            passes = self.passes
-            while self.passes == passes and not self._is_stopping:
-                if not self._bell.wait(HOLD_SECONDS_MAX):
+        with self._loop.condition:
+            rounds = self._loop.rounds
+            while self._loop.rounds == rounds and not self._loop.is_stopping:
+                if not self._loop.condition.wait(HOLD_SECONDS_MAX):
                     return
 
     # -- the thread ----------------------------------------------------------------------------------------------
 
-    def _run(self, seconds: float) -> None:
-        scrubbed_ns = self._clock.monotonic_ns()
-        while True:
-            with self._bell:
-                if not self._is_rung and not self._is_stopping:
-                    self._bell.wait(seconds)
-                is_asked, self._is_rung = self._is_rung, False
-                if self._is_stopping:
-                    return
-            if is_asked or self._cleaning.is_due():
-                self._pass()
-            if self._clock.monotonic_ns() - scrubbed_ns >= seconds * 1e9:  # however often passes are asked for
-                self._scrub_task.run(self._scrub)
-                scrubbed_ns = self._clock.monotonic_ns()
-
-    def _pass(self) -> None:
-        is_good = self._task.run(self.run)
-        with self._bell:
-            self.passes += 1
-            self._bell.notify_all()
-            if not is_good:
-                self._task.back_off(self._bell, self._clock, lambda: self._is_stopping)
-                self._is_rung = True
+    def _round(self, is_requested: bool) -> None:
+        if self._clock.monotonic_ns() - self._scrubbed_ns >= self._period_seconds * 1e9:
+            self._scrub_task.run(self._scrub)
+            self._scrubbed_ns = self._clock.monotonic_ns()
+        if is_requested or self._cleaning.is_due():
+            self.run()
 
     def run(self) -> None:
         """One pass."""

@@ -265,7 +265,7 @@ class QueueStorage:
         self._database.log.wait(epoch)
 
     def ring(self) -> None:
-        self._database.log.commit.ring()
+        self._database.log.commit.request_commit()
 
     @property
     def is_out_of_room(self) -> bool:

@@ -1,1 +1,1 @@
-"""One durability clock: epochs, how they are closed, synced, witnessed and chained."""
+"""Durability: epochs, and how they are closed, synced, recorded and chained."""

@@ -1,14 +1,14 @@
-"""The closing block: what makes an epoch whole, or not there at all.
+"""Closing block: makes an epoch atomic.
 
     | previous epoch u64 | wall ns i64 | monotone wall ns i64 | previous digest 16 bytes | parts u32 | 0 u32 |
     | parts × ( file u64, incarnation u64, end u64, running u32, blocks u32 ) |
 
-Every file written in epoch E ends E with the same closing body, naming all participants: how far each reaches (up to
-its own closing block) and the running checksum of its blocks. They are synced in parallel, with no second serial sync:
-E is durable if and only if every named part verifies.
+Every file written in epoch E ends E with the same closing body, which names all of these files: the end of each (up to
+its own closing block) and the running checksum of its blocks. The files are synced in parallel, without a second serial
+sync: E is durable if and only if every named part verifies.
 
-The digest of an epoch covers timeline, epoch and body, and the body holds the digest before it: a chain which nobody
-can cut an epoch out of unseen. Wall time is in it at most every 100 ms, else both fields are 0.
+The digest of an epoch covers timeline, epoch and body, and the body contains the previous digest: a chain from which no
+epoch can be removed undetected. Wall time is recorded at most every 100 ms; otherwise both fields are 0.
 """
 
 from __future__ import annotations

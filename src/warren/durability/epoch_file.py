@@ -1,18 +1,18 @@
-"""The epoch file: the durable witness.
+"""Epoch file: the durable epoch, as a record on disk.
 
     slot 0 at byte 0, slot 1 at byte 8192; the one that was not synced last is written:
     | magic u32 | checksum u32 | format u16 | files u16 | 0 u32 | sequence u64 | timeline u64 | durable u64 |
     | manifest edits u64 | wall ns i64 | monotone wall ns i64 | digest 16 bytes |
     | files × ( number u64, incarnation u64, end u64, running u32, 0 u32 ) |
 
-It says: every epoch up to `durable` was synced; these files reached this far then; this many manifest edits were
-synced. What does not agree with it is damage, however much it looks like a torn tail.
+A record states: every epoch up to `durable` was synced; these files had these ends; this many manifest edits were
+synced. Files that do not agree with it are damaged, even if they look like a torn tail.
 
-A slot for E is written only after the sync of E has returned, so that other processes, which read epochs up to here
-and no further, are never shown what a power cut could take back. It is written and synced in the background, at most
-100 ms behind, and at stop: until then E+1's own bytes stand witness for E, for they were not written before E was
-durable (docs/decisions/0002-witness-off-the-path.md). Until the next sync all witnesses go to one and the same slot:
-whatever a power cut makes of it, the other one is whole.
+The record for E is written only after the sync of E has returned: other processes read epochs up to here and no
+further, so they never see anything that a power cut could undo. It is written and synced in the background, at most
+100 ms behind, and at stop. Until then the bytes of E+1 prove that E is durable, because they are not written before
+(docs/decisions/0002-witness-off-the-path.md). Until the next sync all records go to the same slot: whatever a power cut
+does to it, the other one is whole.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.durability.log_file import FileEnd
 from warren.files.protocol import File, Files
 from warren.records.block import FileIdentity
+from warren.records.format import crc32
 
 MAGIC = 0x45525257  # "WRRE"
 FORMAT_VERSION = 1
@@ -77,7 +77,7 @@ def encode_slot(witness: DurableRecord, sequence: int) -> bytes:
 
 
 def decode_slot(raw: bytes) -> DurableRecord | None:
-    """The witness in a slot, or None where no whole one stands."""
+    """The record in a slot, or None if there is no whole one."""
     if len(raw) < HEAD.size:
         return None
     magic, checksum, version, count, _, sequence, timeline, durable, edits, wall, monotone, digest = HEAD.unpack_from(
@@ -98,7 +98,7 @@ def decode_slot(raw: bytes) -> DurableRecord | None:
 
 
 def read_witness(files: Files, path: str) -> tuple[DurableRecord | None, list[str]]:
-    """The newest whole witness of the file, and what was wrong with the other slot, if anything was."""
+    """The newest whole record of the file, and the problems of the other slot, if any."""
     file = files.open(path)
     try:
         raw = file.read_at(0, FILE_BYTES)
@@ -108,7 +108,7 @@ def read_witness(files: Files, path: str) -> tuple[DurableRecord | None, list[st
 
 
 def witness_in(raw: bytes, path: str) -> tuple[DurableRecord | None, list[str]]:
-    """The same of the bytes of an epoch file."""
+    """Like `read_witness`, from the bytes of an epoch file."""
     slots = [raw[:SLOT_BYTES], raw[SLOT_BYTES:]]
     found = [decode_slot(slot) for slot in slots]
     problems = [
@@ -122,7 +122,7 @@ class EpochFile:
     """The open epoch file of the owner."""
 
     def __init__(self, file: File, sequence: int, slot: int) -> None:
-        """`slot` is the one that may be lost: not the one in which the newest witness stands."""
+        """`slot` is written next; the newest record is in the other one."""
         self._file = file
         self._sequence = sequence
         self._slot = slot
@@ -130,9 +130,9 @@ class EpochFile:
 
     @classmethod
     def create(cls, files: Files, path: str, witness: DurableRecord) -> EpochFile:
-        """An epoch file that says `witness`, synced; its name is the caller's to sync. If there is one already it is
-        written on, slot by slot, never zeroed: it may hold the only witness there is. It is synced first, since its
-        newest witness may be in the page cache only."""
+        """Create an epoch file with `witness`, synced; the caller syncs its name. An existing file is continued slot by
+        slot, never zeroed: it may contain the only record. It is synced first, since its newest record may be in the
+        page cache only."""
         file = files.open(path, writable=True) if files.exists(path) else files.create(path)
         try:
             if file.size() < FILE_BYTES:
@@ -142,13 +142,13 @@ class EpochFile:
             epoch_file = cls(file, witness.sequence, _older_slot(file))
             epoch_file.write(witness)
             epoch_file.sync()
-        except BaseException:  # whoever waits for room tries again, and opens it again
+        except BaseException:  # the caller retries when there is room, and opens it again
             file.close()
             raise
         return epoch_file
 
     def write(self, witness: DurableRecord) -> None:
-        """Put the witness into the slot that was not synced last. Not durable before `sync`."""
+        """Write the record to the slot that was not synced last. Not durable before `sync`."""
         self._sequence += 1
         self._file.write_at(self._slot * SLOT_BYTES, [encode_slot(witness, self._sequence)])
         self._is_written = True

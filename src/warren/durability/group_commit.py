@@ -1,19 +1,19 @@
-"""Natural group commit: one batch on its way to the disk; what arrives meanwhile is the next. No timer.
+"""Group commit: one epoch is on its way to the disk; what arrives meanwhile is the next epoch. There is no timer.
 
-    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ E+1 is durable: tell who waits
-                   (gate)                        (no gate: appenders go on gathering E+2)
+    gathering E+1 ──switch──▶ closing blocks ──▶ write ──▶ sync all files at once ──▶ E+1 is durable: wake the waiters
+                   (gate)                        (no gate: appenders gather E+2 meanwhile)
 
-Whoever waits for durability and finds nobody at it does it himself, in his own thread, with no hand-over; the others
-sleep until he is done. The background thread leads only for those who asked for a callback instead of waiting, and
-writes and syncs the witness, at most 100 ms behind. Any exception in it, a defect too, ends the commit for good: it
-must not go on with an epoch that is half written.
+The first waiter leads the commit in its own thread, without a hand-over; the others wait for it. The background thread
+leads only for callers that registered a callback instead of waiting, and it writes and syncs the epoch file, at most
+100 ms behind. Any exception in it, a defect too, ends the commit for good: it must not continue with an epoch that is
+half written.
 
-Always true
-* no byte of E+1 reaches the operating system before the sync of E has returned;
-* `durable` moves only after every participant of the epoch is synced, and epochs become durable in order;
-* a write or sync that fails ends it all: nothing is retried but a full disk, which waits until there is room.
+Invariants
+* No byte of E+1 reaches the operating system before the sync of E has returned.
+* `durable` moves only after every file of the epoch is synced, and epochs become durable in order.
+* A failed write or sync is final. Only a full disk is retried, until there is room.
 
-Not here: what a batch consists of (log/channels), rotation (log/rotation): both join through the `CommitHooks` protocol.
+Elsewhere: what a batch consists of (log/writer) and rotation (log/rotation); both use the `CommitHooks` protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ WITNESS_AGE_SECONDS_MAX = 0.1
 
 @dataclass(slots=True)
 class CommitBatch:
-    """One epoch on its way to the disk. `epoch` is None if there was nothing to write and only `after` matters."""
+    """One epoch on its way to the disk. `epoch` is None if there is nothing to write and only `after` is to be
+    called."""
 
     epoch: Epoch | None
     parts: list[EpochWrite]
@@ -49,23 +50,23 @@ class CommitBatch:
 
 
 class CommitHooks(Protocol):
-    """What the log does at the epoch switch."""
+    """Called at the epoch switch; implemented by the log (log/writer)."""
 
     def gather(self) -> list[LogFile]:
         """Under the gate: the files that have blocks of the epoch being closed."""
         ...
 
     def at_switch(self) -> Callable[[], None] | None:
-        """Under the gate, behind the closing blocks: what must happen once this epoch is durable and before a byte of
-        the next one is written (a rotation), or None."""
+        """Under the gate, after the closing blocks: a call to make when this epoch is durable and before a byte of the
+        next one is written (a rotation), or None."""
         ...
 
-    def commit_pending(self) -> bool:
-        """The disk is full: give back what was kept for this moment. False: nothing is left of it."""
+    def release_reserve(self) -> bool:
+        """The disk is full: release some of the disk reserve. False if nothing is left of it."""
         ...
 
     def witness(self) -> None:
-        """Write down which epoch is durable, and sync that."""
+        """Write the durable epoch to the epoch file, and sync it."""
         ...
 
 
@@ -74,7 +75,7 @@ class GroupCommit:
         self,
         threads: Threads,
         clock: Clock,
-        turn: CommitHooks,
+        hooks: CommitHooks,
         timeline: TimelineId,
         durable: Epoch,
         first: Epoch,
@@ -89,10 +90,10 @@ class GroupCommit:
         self.marks = marks
         self.epochs_committed = 0
         self.syncs = 0
-        self.out_of_room: OutOfRoom | None = None  # why everybody waits at the moment
+        self.out_of_room: OutOfRoom | None = None  # while commits wait for room
         self._threads = threads
         self._clock = clock
-        self._turn = turn
+        self._hooks = hooks
         self._previous = durable
         self._closing_digest = digest
         self._busy = False
@@ -100,10 +101,10 @@ class GroupCommit:
         self._callbacks: list[Callable[[Epoch], None]] = []
         self._part_callbacks: list[Callable[[Epoch, Sequence[EpochWrite]], None]] = []
         self._bell = threads.condition()
-        self._rung = False
+        self._is_requested = False
         self._leaving = False
         self._stopping = False
-        self._stale_since_ns: int | None = None  # since when the witness is behind
+        self._stale_since_ns: int | None = None  # since when the epoch file is behind
         self._background_sleeps = False
         self._background = threads.start("warren-commit", self._lead_in_background)
 
@@ -113,25 +114,25 @@ class GroupCommit:
 
     @property
     def failure(self) -> WarrenError | None:
-        """What ended it all, if something did."""
+        """The error that ended the commit for good, if any."""
         return self._failed
 
     @property
     def closed(self) -> tuple[Epoch, bytes]:
-        """Under the gate: the epoch that was closed last, and the chain's digest at it."""
+        """Under the gate: the epoch that was closed last, and its digest."""
         return self._previous, self._closing_digest
 
-    # -- for those who append ------------------------------------------------------------------------------------
+    # -- for appenders and waiters -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Under the gate: raise what ended the commit, if something did."""
+        """Under the gate: raise the error that ended the commit, if any."""
         if self._failed is not None:
             raise self._failed
         if self._stopping:
             raise Misuse("the log is closed", "open it again")
 
     def wait(self, epoch: Epoch) -> None:
-        """Return when `epoch` is durable; lead the commit if nobody does."""
+        """Return when `epoch` is durable; lead the commit if no other thread does."""
         while True:
             with self.gate:
                 while self._busy and self.durable < epoch and self._failed is None:
@@ -148,8 +149,8 @@ class GroupCommit:
             self._commit(batch)
 
     def commit_pending(self) -> bool:
-        """Too much is gathered: bring it out, or wait for who is at it. Call without the gate; False if there is
-        nothing to bring out."""
+        """Commit what is gathered, or wait for the commit that is running. Call without the gate; False if there is
+        nothing to commit."""
         with self.gate:
             if self._busy and self._failed is None:
                 self.gate.wait()
@@ -161,24 +162,24 @@ class GroupCommit:
         return batch is not None
 
     def call_when_durable(self, callback: Callable[[Epoch], None]) -> None:
-        """Call back with every epoch that becomes durable, in order, from the leader's thread: be quick."""
+        """Call `callback` with each epoch that becomes durable, in order, in the leader's thread: it must be quick."""
         with self.gate:
             self._callbacks.append(callback)
 
     def call_with_parts(self, callback: Callable[[Epoch, Sequence[EpochWrite]], None]) -> None:
-        """The same, with what each file contributed to the epoch, for whoever goes on with the bytes."""
+        """Like `call_when_durable`, with the bytes that each file received in the epoch."""
         with self.gate:
             self._part_callbacks.append(callback)
 
-    def ring(self) -> None:
-        """Ask the background thread to commit what is gathered. Call without the gate."""
+    def request_commit(self) -> None:
+        """Make the background thread commit what is gathered. Call without the gate."""
         with self._bell:
-            self._rung = True
+            self._is_requested = True
             self._bell.notify_all()
 
     def stop(self) -> None:
-        """Commit what is gathered, sync the witness, end the background thread. A full disk is an error now: nobody
-        waits for room in a log that is being closed."""
+        """Commit what is gathered, sync the epoch file, end the background thread. A full disk is an error now: a log
+        that is being closed does not wait for room."""
         with self.gate:
             self._leaving = True
             self.gate.notify_all()
@@ -193,7 +194,7 @@ class GroupCommit:
                 self._bell.notify_all()
             self._background.join()
         if self._failed is None:
-            self._turn.witness()
+            self._hooks.witness()
 
     def abandon(self) -> None:
         """End the background thread and leave everything as it is on disk."""
@@ -205,7 +206,7 @@ class GroupCommit:
         self._background.join()
 
     def fail(self, error: WarrenError) -> None:
-        """Stop confirming, for good."""
+        """End the commit for good: no further epoch becomes durable."""
         with self.gate:
             if self._failed is None:
                 self._failed = error
@@ -215,8 +216,8 @@ class GroupCommit:
     # -- the commit itself ---------------------------------------------------------------------------------------
 
     def _switch(self) -> CommitBatch | None:
-        """Under the gate: close the gathered epoch and open the next one. Where that fails entries may be lost on the
-        way, so that no epoch is confirmed any more."""
+        """Under the gate: close the gathered epoch and open the next one. If that fails, entries may be lost, so the
+        commit fails for good."""
         try:
             return self._next_batch()
         except BaseException as error:
@@ -225,10 +226,10 @@ class GroupCommit:
             raise
 
     def _next_batch(self) -> CommitBatch | None:
-        gathered = self._turn.gather()
+        gathered = self._hooks.gather()
         epoch = self._close(gathered) if gathered else None
         parts = [participant.take() for participant in gathered]
-        after = self._turn.at_switch()
+        after = self._hooks.at_switch()
         if epoch is None and after is None:
             return None
         self._busy = True
@@ -242,9 +243,9 @@ class GroupCommit:
         )
         closing = Closing(epoch, self._previous, wall_ns, monotone_ns, self._closing_digest, parts)
         body = closing.body()
-        made = draft(BlockKind.CLOSING, [body])
+        closing_draft = draft(BlockKind.CLOSING, [body])
         for participant in gathered:
-            participant.append(made, epoch)
+            participant.append(closing_draft, epoch)
         self._previous = epoch
         self._closing_digest = digest_of(self.timeline, epoch, body)
         self.open_epoch = Epoch(epoch + 1)
@@ -257,7 +258,7 @@ class GroupCommit:
                 self._declare_durable(batch.epoch, batch.parts)
             if batch.after is not None:
                 with self.gate:
-                    self.gate.notify_all()  # whose epoch is durable need not wait until files have changed
+                    self.gate.notify_all()  # waiters of this epoch need not wait for the rotation
                 self._wait_for_room(batch.after)
         except BaseException as error:
             self.fail(_as_failure(error))
@@ -293,13 +294,13 @@ class GroupCommit:
                 self._bell.notify_all()
 
     def _wait_for_room(self, write: Callable[[], None]) -> None:
-        """Do it; on a full disk with the room that was kept for that, then keep trying until there is some. Nothing was
-        synced yet, so nothing is believed."""
+        """Call `write`; on a full disk release the reserve, then retry until there is room. Nothing was synced yet, so
+        repeating is safe."""
         while True:
             try:
                 write()
             except OutOfRoom as error:
-                if self._turn.commit_pending():
+                if self._hooks.release_reserve():
                     continue
                 with self.gate:
                     self.out_of_room = error
@@ -315,29 +316,29 @@ class GroupCommit:
     def _lead_in_background(self) -> None:
         while True:
             with self._bell:
-                if not self._rung and not self._stopping:
+                if not self._is_requested and not self._stopping:
                     left = self._witness_seconds_left()
                     self._background_sleeps = left is None
                     if left is None or left > 0:
                         self._bell.wait(left)
                     self._background_sleeps = False
-                rung, self._rung = self._rung, False
+                is_requested, self._is_requested = self._is_requested, False
             if self._stopping or self._failed is not None:
                 return
             try:
-                if rung:
+                if is_requested:
                     self._lead_once()
                 left = self._witness_seconds_left()
                 if left is not None and left <= 0:
                     self._stale_since_ns = None
-                    self._turn.witness()
+                    self._hooks.witness()
             except Exception as error:
                 _LOG.critical("background commit failed", exc_info=error, extra={"facts": {"durable": self.durable}})
                 self.fail(_as_failure(error))
                 return
 
     def _witness_seconds_left(self) -> float | None:
-        """How long the witness may still stay behind; None if it is not."""
+        """How long the epoch file may still be behind; None if it is current."""
         since = self._stale_since_ns
         if since is None:
             return None

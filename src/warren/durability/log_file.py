@@ -1,26 +1,27 @@
-"""A file that takes part in epochs.
+"""Log file: a file that is written in epochs.
 
     | … blocks of E | closing E | blocks of E+1 being gathered …            <- `end`
                                 ^ `start` of the part of E+1
 
-Blocks get their place the moment they are appended, under the gate, so an entry's log sequence number is known before
-its bytes leave memory. At the epoch switch the gathered bytes become a `EpochWrite`, which the leader of the group commit
-writes and syncs while the next epoch gathers behind it.
+A block gets its offset when it is appended, under the gate, so an entry's log sequence number is known before its bytes
+leave memory. At the epoch switch the gathered bytes become an `EpochWrite`, which the leader of the group commit writes
+and syncs while the next epoch gathers behind it.
 
-Always true: `end` and `running` describe the file as it will be once everything appended so far is written; space is
-allocated by whole containers, of which the zeros are written first: a full disk speaks up while little of the epoch is
-out, mostly nothing, and the same bytes go to the same place when there is room.
+Invariants
+* `end` and `running` describe the file as it will be when everything appended so far is written.
+* Space is allocated in whole containers, whose zeros are written first. A full disk is thus noticed when little of the
+  epoch is written, mostly nothing, and the same bytes go to the same offset when there is room.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warren.base.checksum import crc32
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch, FileNumber
 from warren.files.protocol import Buffer, File
 from warren.records.block import BlockDraft, FileIdentity
+from warren.records.format import crc32
 
 AT_ONCE_BYTES_MAX = 2 << 20  # a part that is larger is written in pieces of about this size
 
@@ -30,9 +31,9 @@ def run_on(running: int, checksum: int) -> int:
     return crc32(checksum.to_bytes(4, "little"), running)
 
 
-@dataclass(slots=True)  # not frozen, like all that is made for every epoch: freezing costs a microsecond a field
+@dataclass(slots=True)  # not frozen, like all objects created per epoch: freezing costs a microsecond a field
 class FileEnd:
-    """How far a file reaches, and the running checksum of its blocks up to there."""
+    """The end of a file, and the running checksum of its blocks up to there."""
 
     number: FileNumber
     identity: FileIdentity
@@ -42,7 +43,7 @@ class FileEnd:
 
 @dataclass(slots=True)
 class EpochWrite:
-    """What one file contributes to one epoch: bytes at a place."""
+    """The bytes of one file in one epoch, and their offset."""
 
     participant: LogFile
     start: int
@@ -82,13 +83,13 @@ class LogFile:
         self.handle: File | None = None  # a file about to be created has none yet
         self.allocated = 0
         self.start = end
-        self.forgotten = 0  # so far the system was told that nobody reads it soon
+        self.forgotten = 0  # up to here the system was advised to drop the page cache
         self.pending: list[Buffer] = []
         self.blocks_pending = 0
         self.taken = self.durable_end = self.as_end()  # as of the last epoch switch, as of the last durable epoch
 
     def append(self, draft: BlockDraft, epoch: Epoch, first: int = 0) -> int:
-        """Give a block its place behind everything else; its offset."""
+        """Place a block at the end; returns its offset."""
         offset = self.end
         header, checksum = draft.place(self.identity, offset, epoch, first)
         self.pending.append(header)
@@ -99,7 +100,7 @@ class LogFile:
         return offset
 
     def take(self) -> EpochWrite:
-        """Everything gathered since the last time."""
+        """Everything gathered since the last call."""
         self.taken = self.as_end()
         part = EpochWrite(self, self.start, self.pending, self.taken)
         self.start, self.pending, self.blocks_pending = self.end, [], 0
@@ -113,7 +114,7 @@ class LogFile:
         self.allocated = allocated
 
     def write(self, part: EpochWrite) -> None:
-        """Bring a part to the operating system. May be repeated after `OutOfRoom`: same bytes, same place."""
+        """Write a part, without a sync. May be repeated after `OutOfRoom`: same bytes, same offset."""
         handle = self._handle()
         if part.end > self.allocated:
             wanted = -(-part.end // self.container_bytes) * self.container_bytes
@@ -124,8 +125,8 @@ class LogFile:
             _write(handle, part)
 
     def write_through(self, part: EpochWrite) -> None:
-        """Bring a part to the disk. After a new container everything is synced, its zeros too: from then on parts
-        overwrite blocks that the disk has, and need no other sync than their own. May be repeated like `write`."""
+        """Write and sync a part. After a new container everything is synced, its zeros too: from then on parts
+        overwrite allocated blocks of the disk, and need only their own sync. May be repeated like `write`."""
         if part.end > self.allocated or part.end - part.start > AT_ONCE_BYTES_MAX:
             self.write(part)
             self.sync()
@@ -136,7 +137,8 @@ class LogFile:
         self._handle().sync()
 
     def forget(self, kept_bytes: int) -> None:
-        """Let the system use the memory of what was written longer ago. Any thread, also while the file is closed."""
+        """Drop older bytes from the page cache, except for the last `kept_bytes`. Any thread, also while the file is
+        closed."""
         handle, stop = self.handle, self.durable_end.end - kept_bytes
         if handle is not None and stop > self.forgotten:
             handle.forget(self.forgotten, stop - self.forgotten)
@@ -149,7 +151,7 @@ class LogFile:
 
 
 def _write(handle: File, part: EpochWrite) -> None:
-    """What is large goes piece by piece, and the disk begins with the first while we copy the next."""
+    """Write a large part piece by piece: the disk begins with the first while the next is copied."""
     if part.end - part.start <= AT_ONCE_BYTES_MAX:
         handle.write_at(part.start, part.pieces)
         return

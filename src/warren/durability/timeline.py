@@ -1,13 +1,12 @@
-"""Timelines: which past a number belongs to.
+"""Timelines, and the mapping between epochs and wall time.
 
-A timeline is a random 64-bit id, new when a store is made, when a cut is opened as a store (log/checkpoint), and when a repair
-goes back to an epoch. A copy of a directory keeps it, also when it is put in the place of its origin. Its ancestry says
-where each earlier timeline was left. Epoch numbers go on rising across a fork, so (timeline, epoch) never names two
-things; a reader that stands on a branch which was abandoned before its epoch is told where the fork was.
+A timeline is a random 64-bit id. A new one is created with a store, when a checkpoint is opened as a store
+(log/checkpoint), and when a repair goes back to an epoch. A copy of a directory keeps its timeline, also when it
+replaces the original. The ancestry records at which epoch each earlier timeline was left. Epoch numbers keep rising
+across a fork, so (timeline, epoch) is unique; a reader whose epoch is on an abandoned branch is refused with the epoch
+of the fork.
 
-Which epoch was it at that time?
-
-Wall time is noted in a closing block at most every 100 ms, with a monotone companion that never goes back when the
+Wall time is recorded in a closing block at most every 100 ms, with a monotone companion that never goes back when the
 clock is set. `as of T` is the last epoch whose monotone wall time is ≤ T.
 """
 
@@ -37,7 +36,7 @@ class Timeline:
         return Timeline(new, (*self.ancestry, Ancestor(self.id, at)))
 
     def admit(self, timeline: TimelineId, epoch: Epoch) -> None:
-        """Refuse a reader whose (timeline, epoch) is not part of this past."""
+        """Refuse a reader whose (timeline, epoch) is not part of this history."""
         if timeline == self.id:
             return
         for ancestor in self.ancestry:
@@ -59,7 +58,7 @@ MARK_INTERVAL_NS = 100_000_000
 
 
 class WallMarks:
-    """Decides which closing blocks carry the time."""
+    """Decides which closing blocks contain the time."""
 
     def __init__(self, clock: Clock, monotone_ns: int = 0) -> None:
         self._clock = clock
@@ -69,7 +68,7 @@ class WallMarks:
 
     @property
     def wall_ns(self) -> int:
-        """The wall time of the last mark; before the first of this run, the last one that is known."""
+        """The wall time of the last mark; before the first mark of this process, the one that was recovered."""
         return self._wall_ns
 
     @property
@@ -89,7 +88,7 @@ class WallMarks:
 
 def epoch_at(marks: Iterable[tuple[int, Epoch]], wall_ns: int) -> Epoch | None:
     """The last epoch with a monotone wall time ≤ `wall_ns`, from (monotone wall, epoch) pairs in epoch order. Epochs
-    between two marks count to the later mark's moment, since that is when they were last known to be open."""
+    between two marks belong to the later mark: until then they may have been open."""
     pairs = list(marks)
     index = bisect_right([monotone for monotone, _ in pairs], wall_ns)
     return pairs[index - 1][1] if index else None

@@ -1,1 +1,1 @@
-"""The one door to the disk."""
+"""Access to the disk: every file operation of Warren passes through this package."""

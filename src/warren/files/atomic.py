@@ -1,4 +1,4 @@
-"""Replace a small file as a whole: after a power cut it is the old one or the new one, never a mix and never neither.
+"""Replace a small file as a whole: after a power cut it is the old or the new one, never a mix and never missing.
 
 What a power cut leaves after each call
 
@@ -9,10 +9,10 @@ What a power cut leaves after each call
     rename over path     the old file or the new file, each whole: the bytes were synced before the name moved
     sync directory       the new file
 
-Always true: the name is moved only onto synced bytes. Without that sync the rename may reach the disk first and leave
-an empty file under the old name; without the directory's sync the caller would be told "done" and find the old file.
-A leftover `.tmp` means nothing and is removed by the next call. Two callers at once for one path are misuse: the
-directory's lock keeps other processes out, and inside one process every path has one owner.
+Invariant: the rename happens only after the bytes are synced. Without that sync the rename may reach the disk first and
+leave an empty file under the old name; without the directory's sync the call could return although a power cut brings
+the old file back. A leftover `.tmp` has no meaning and is removed by the next call. Two concurrent callers for one path
+are misuse: the directory lock excludes other processes, and inside one process every path has one owner.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def replace(files: Files, path: str, pieces: Sequence[Buffer]) -> None:
         files.rename(temporary, path)
     except WarrenError:
         if files.exists(temporary):
-            files.remove(temporary)  # its room is wanted most when the disk is full
+            files.remove(temporary)  # free its space: the disk may be full
         raise
     files.sync_directory(parent(path))
 

@@ -1,4 +1,4 @@
-"""The machine a store stands on: the four seams, in one value, and the registry of background tasks that run on it."""
+"""The environment of a store: files, clock, threads and random numbers, and the registry of its background tasks."""
 
 from __future__ import annotations
 

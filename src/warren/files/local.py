@@ -1,38 +1,34 @@
-"""Our error for the system's: one table by error number, each family with a hint about what to do.
+"""The local disk: `Files` on the operating system, the directory lock, and the translation of system errors.
 
-What is not in the table is a `DiskFailure`: an error that nobody foresaw is not one to carry on after. The memory disk
-raises the same system errors and sends them through here, so that both disks speak the same words.
+    write_at        pwritev, at most IOV_MAX pieces a call; a short write is continued, never reported as done
+    write_through   the same call with RWF_DSYNC: one system call writes and syncs, so a thread releases the interpreter
+                    once, not twice; `write_at` and `sync` where the flag is missing, or for too many pieces
+    sync            fdatasync (fsync where there is none): the bytes and the size, not the times
+    allocate        writes zeros: a hole would promise space that the disk may not have when the bytes come
+    expect          posix_fadvise, where available: the system begins to read
+    forget          the same: Linux writes dirty pages, without waiting, and drops clean ones
+    view            mmap, read-only; it outlives `close` and shows later writes inside its length
+    lock            flock on a file that contains the holder's text
 
-The directory lock: one holder at a time, and a name to ask for.
+Invariants
+* A handle whose sync failed once is dead. The kernel may have marked the lost pages clean, so a second sync would
+  succeed although the bytes are lost.
+* Directories are created 0700 and files 0600.
+* Every OSError leaves through `translate`, which names the operation, the path and a hint, by the table `FAMILIES`. An
+  error that is not in the table is a `DiskFailure`: it is not safe to continue after it. The memory disk raises the
+  same system errors and uses the same table.
+* A file is written by the process that opened it; a forked child is refused.
 
-An flock on a file which keeps its holder's text. The kernel drops it when the holder's process dies, so no lock is ever
-stale; the text may be, and is believed only while the lock is held. Two processes can not hold it, nor can two openers
-in one process: an flock belongs to the open file, not to the process. The file is never removed: two openers could then
-hold two files of one name.
+The lock: the kernel drops an flock when the holder's process dies, so a lock is never stale; the text may be, and is
+valid only while the lock is held. Two processes cannot hold it, nor can two openers in one process: an flock belongs to
+the open file, not to the process. The file is never removed: otherwise two openers could hold two files of one name.
 
-A child that was forked without exec shares the open file and would keep the lock alive when the parent is killed: it
-closes its own copy right after the fork, which leaves the parent's lock in force. Even so there is a moment between
-fork and exec: where the named holder is dead, and the lock is held all the same, it is waited for a little. The text is
-overwritten before the file is cut to its length, so that a full disk, on which even one new block is too much, does not
-keep the owner from coming back.
+A child that was forked without exec shares the open file and would keep the lock after the parent is killed: it closes
+its own copy right after the fork, which leaves the parent's lock in force. Between fork and exec there is still a short
+time: if the named holder is dead and the lock is held, `take_lock` waits a little. The text is overwritten before the
+file is truncated, so that a full disk, on which even one new block is too much, does not keep the owner out.
 
-The machine's own disk, behind the seam of `files.protocol`.
-
-    write_at   pwritev, at most IOV_MAX pieces a call; a short write is continued, never reported as done
-    write_through   the same call with RWF_DSYNC: the system writes and syncs in one go, so that a thread gives up the
-               interpreter once, not twice; `write_at` and `sync` where there is no such flag, or too many pieces
-    sync       fdatasync (fsync where there is none): the bytes and the size, not the times
-    allocate   zeros, written: a hole would promise room that the disk may not have when the bytes come
-    expect     posix_fadvise, where there is one: the system begins to read
-    forget     the same: Linux writes what is dirty, without waiting, and drops what is clean
-    view       mmap, read-only; it outlives `close` and shows later writes inside its length
-    lock       flock (files.lock)
-
-Always true: a handle whose sync failed once is dead. The kernel may have marked the lost pages clean, so that a second
-sync would succeed and lie. Directories are made 0700 and files 0600. Every OSError leaves through
-`system_errors.translate`, which names the operation and the path, and says what the reader can do about it.
-A file is written by the process that opened it; a forked child is refused.
-Not here: replacing a file as a whole (`files.atomic`), retrying (nobody does), buffering (the writer's business).
+Elsewhere: replacing a file as a whole (`files.atomic`), buffering (the writer). There are no retries.
 """
 
 from __future__ import annotations
@@ -56,7 +52,7 @@ from warren.base.process import call_in_children, forked_process
 from warren.files.protocol import Buffer, FileStat, join, parent
 
 FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
-    errno.ENOSPC: (OutOfRoom, "free some space on this disk; a store that is open goes on by itself"),
+    errno.ENOSPC: (OutOfRoom, "free some space on this disk; an open store continues automatically"),
     errno.EDQUOT: (OutOfRoom, "the user's disk quota is used up: raise it or free some space"),
     errno.ENOENT: (NotFound, "check the path"),
     errno.EEXIST: (Refused, "the name is taken; it is not overwritten"),
@@ -73,13 +69,13 @@ FAMILIES: dict[int, tuple[type[WarrenError], str]] = {
 
 
 def translate(error: OSError, operation: str, path: str) -> WarrenError:
-    """Our error for the system's. `operation` is a verb: it stands behind "cannot"."""
+    """The Warren error for a system error. `operation` is a verb that follows "cannot"."""
     family, hint = FAMILIES.get(error.errno or 0, (DiskFailure, "look at dmesg and at the disk's health"))
     return family(f"cannot {operation} {path}: {os.strerror(error.errno) if error.errno else error}", hint)
 
 
 class translated:
-    """Lets no OSError pass untranslated."""
+    """Context manager: translates every OSError."""
 
     __slots__ = ("_operation", "_path")
 
@@ -104,7 +100,7 @@ _PROCESS = re.compile(r"process (\d+) on (\S+), since")
 
 
 def this_process(clock: Clock) -> str:
-    """The usual holder text of a lock: who, where, since when."""
+    """The usual holder text of a lock: process, host, start time."""
     since = datetime.fromtimestamp(clock.wall_ns() // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return f"process {os.getpid()} on {socket.gethostname()}, since {since} UTC"
 
@@ -132,7 +128,7 @@ class LocalLock:
 
 
 def take_lock(path: str, holder: str) -> LocalLock:
-    """Lock the file at `path` and leave `holder` in it, or be `Locked` out with the present holder's text."""
+    """Lock the file at `path` and write `holder` to it; raises `Locked` with the present holder's text."""
     text = holder.encode()[:HOLDER_BYTES_MAX]
     with translated("lock", path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -151,7 +147,7 @@ def take_lock(path: str, holder: str) -> LocalLock:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock it, or raise BlockingIOError: at once if its holder lives, else when its last child has had time to go."""
+    """Lock it, or raise BlockingIOError: at once if the holder is alive, else after `DEAD_HOLDER_SECONDS`."""
     deadline = time.monotonic() + DEAD_HOLDER_SECONDS
     while True:
         try:
@@ -169,7 +165,7 @@ def _holder(descriptor: int) -> str:
 
 
 def _is_dead(holder: str) -> bool:
-    """Whether the text names a process of this machine that is no more."""
+    """Whether the text names a process of this machine that has ended."""
     named = _PROCESS.search(holder)
     if named is None or named[2] != socket.gethostname():
         return False
@@ -183,11 +179,11 @@ def _is_dead(holder: str) -> bool:
 
 
 def owner_of(path: str, holder: str) -> Locked:
-    """What the second opener is told."""
-    return Locked(f"{path} is locked by {holder or 'somebody who has not written a name yet'}", "stop that one first")
+    """The error of the second opener."""
+    return Locked(f"{path} is locked by {holder or 'an unknown process'}", "stop that one first")
 
 
-PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX promises 16, every system we know has 1024
+PIECES_PER_WRITE_MAX = 1024  # IOV_MAX of Linux; POSIX guarantees 16; all supported systems have 1024
 ZEROS = memoryview(bytes(1 << 20))
 SECTOR_BYTES_UNKNOWN = 4096
 DIRECTORY_MODE = 0o700
@@ -241,7 +237,7 @@ class LocalFile:
         descriptor = self._open_descriptor("read")
         with translated("read", self._path):
             read = os.pread(descriptor, size, offset)
-            while len(read) < size:  # the file ends here, or a call moved less than asked: only an empty answer says
+            while len(read) < size:  # short read or end of file: only an empty read tells them apart
                 more = os.pread(descriptor, size - len(read), offset + len(read))
                 if not more:
                     break
@@ -262,8 +258,8 @@ class LocalFile:
         self._hint(offset, size, "POSIX_FADV_DONTNEED")
 
     def _hint(self, offset: int, size: int, which: str) -> None:
-        if _advise is not None and self._descriptor >= 0 and size > 0:  # to the system, 0 is all the rest
-            with suppress(OSError):  # a hint that the system does not take is none
+        if _advise is not None and self._descriptor >= 0 and size > 0:  # size 0 means: up to the end
+            with suppress(OSError):  # hints are optional
                 _advise(self._descriptor, offset, size, getattr(os, which))
 
     def size(self) -> int:
@@ -292,7 +288,7 @@ class LocalFile:
                 os.close(descriptor)
 
     def _not_through(self, error: OSError) -> WarrenError:
-        """Nobody knows whether writing failed or syncing: but for a full disk the handle is dead."""
+        """Either the write or the sync failed: unless the disk is full, the handle is dead."""
         return translate(error, "write", self._path) if error.errno in _FULL else self._died(error)
 
     def _died(self, error: OSError) -> SyncFailed:
@@ -316,14 +312,14 @@ class LocalFile:
 
 
 def _write_all(descriptor: int, offset: int, pieces: Sequence[Buffer], flags: int = 0) -> int:
-    """Write the pieces, however many calls it takes; return the offset behind them."""
+    """Write all pieces, in as many calls as needed; return the offset behind them."""
     end = offset
     for piece in pieces:
         end += piece.nbytes if isinstance(piece, memoryview) else len(piece)
     while offset < end:
         written = os.pwritev(descriptor, pieces, offset, flags)
         if written == 0:
-            raise OSError(errno.EIO, "the system wrote nothing and said nothing")
+            raise OSError(errno.EIO, "the system wrote nothing and reported no error")
         offset += written
         if offset < end:
             pieces = _behind(pieces, written)
@@ -331,7 +327,7 @@ def _write_all(descriptor: int, offset: int, pieces: Sequence[Buffer], flags: in
 
 
 def _behind(pieces: Sequence[Buffer], written: int) -> list[Buffer]:
-    """What remains of the pieces once their first `written` bytes are on their way."""
+    """The rest of the pieces after their first `written` bytes."""
     remaining: list[Buffer] = []
     for piece in pieces:
         whole = memoryview(piece).cast("B")
@@ -347,8 +343,8 @@ def expand_user(path: str) -> str:
 
 
 def make_private(path: str) -> None:
-    """A directory that only its owner may enter: made, or restricted to that. For libraries that create files in it
-    themselves, with modes of their own. What cannot be a directory is left to the library, which reports the cause."""
+    """Create a directory with mode 0700, or restrict an existing one. For libraries that create files in it with modes
+    of their own. If the path cannot be a directory, nothing happens: the library reports the cause."""
     with translated("make directory", path):
         try:
             os.mkdir(path, DIRECTORY_MODE)
@@ -360,15 +356,15 @@ def make_private(path: str) -> None:
 
 
 def make_private_file(path: str) -> None:
-    """An empty file that only its owner may read, unless there is one, which is restricted to that. What cannot be made
-    is left to the library that opens it: it reports the cause."""
+    """Create an empty file with mode 0600, or restrict an existing one. If that fails, nothing happens: the library
+    that opens the file reports the cause."""
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         restrict(path)
 
 
 def restrict(path: str) -> None:
-    """Take away what group and others may do with a file or directory. Nothing happens where nothing is there."""
+    """Remove the permissions of group and others from a file or directory, if it exists."""
     with translated("restrict the mode of", path):
         try:
             found = mode.S_IMODE(os.stat(path).st_mode)
@@ -462,7 +458,7 @@ class LocalFiles:
         with translated("stat", path):
             device = os.stat(path).st_dev
         block_device = os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-        for place in (block_device, parent(block_device)):  # a partition's queue is its disk's
+        for place in (block_device, parent(block_device)):  # a partition has the queue of its disk
             size_path = join(place, "queue", "physical_block_size")
             if os.path.exists(size_path):
                 with translated("read", size_path), open(size_path, encoding="ascii") as text:

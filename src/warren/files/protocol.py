@@ -1,16 +1,17 @@
-"""The seam to the disk: every file operation of Warren is one of these methods.
+"""The protocol of files: every file operation of Warren is one of these methods.
 
-Two implementations are shipped: `files.local` (the machine's disk) and `testing.memory_files` (a disk that knows what
-was synced), and `testing.faulty_files` wraps either to fail, tear, fill up, or cut the power at step n. All three pass
-the same conformance suite, so a crash test says something about the real thing.
+Two implementations are shipped: `files.local` (the real disk) and `testing.memory_files` (a disk in memory that tracks
+what was synced). `testing.faulty_files` wraps either to fail, tear, fill up, or cut the power at step n. All three pass
+the same conformance suite, so crash tests on the memory disk are valid for the real one.
 
-What a caller may rely on
+Guarantees
 * `write_at` writes everything or raises; bytes may have reached the disk in part when it raises.
-* `write_through` may be repeated after `OutOfRoom` with the same bytes in the same place: nothing is believed before.
+* `write_through` may be repeated after `OutOfRoom` with the same bytes at the same offset: before it
+  returns, nothing is assumed durable.
 * Nothing is durable before `write_through` (these bytes), `sync` (a file's bytes) and `sync_directory` (names: create,
   rename, link, remove) return.
 * After `SyncFailed` the handle is dead: every further write or sync of it raises `SyncFailed` again.
-* `allocate` zero-fills, so that "disk full" is said here or by `write_at`, never first by `sync`.
+* `allocate` zero-fills, so that "disk full" is raised here or by `write_at`, never first by `sync`.
 * Errors: ENOSPC and EDQUOT are `OutOfRoom`; a missing file, a file in a directory's place, a read-only disk or missing
   permission are `Refused`; every other OSError is `DiskFailure`. Each names the operation and the path.
 
@@ -36,7 +37,7 @@ class FileStat:
 
 
 class File(Protocol):
-    """An open file. Offsets are explicit: there is no shared position to race for."""
+    """An open file. Offsets are explicit: there is no shared position."""
 
     @property
     def path(self) -> str:
@@ -44,11 +45,11 @@ class File(Protocol):
         ...
 
     def write_at(self, offset: int, pieces: Sequence[Buffer]) -> None:
-        """Write the pieces one behind the other from `offset` on."""
+        """Write the pieces one after the other, starting at `offset`."""
         ...
 
     def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
-        """The same, and return only when these bytes (and the size they need) are on the disk; others need not be."""
+        """Like `write_at`; returns when these bytes (and the size they need) are on the disk. Others need not be."""
         ...
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -60,13 +61,13 @@ class File(Protocol):
         ...
 
     def expect(self, offset: int, size: int) -> None:
-        """These bytes will be read soon: the system may fetch them ahead, all at once. A hint like `forget`."""
+        """These bytes will be read soon: the system may read ahead, all at once. A hint, like `forget`."""
         ...
 
     def forget(self, offset: int, size: int) -> None:
-        """The system need not keep these bytes in its memory; if the disk has them not yet, it may begin to bring them
-        there. A hint: nothing is durable by it, and reading them again is as good as ever, only slower. Nothing happens
-        if the file is closed."""
+        """The system need not keep these bytes in the page cache; if they are dirty, it may begin to write them. A
+        hint: it makes nothing durable, and the bytes stay readable, only slower. Nothing happens if the file is
+        closed."""
         ...
 
     def size(self) -> int: ...
@@ -102,7 +103,7 @@ class Files(Protocol):
         ...
 
     def make_directories(self, path: str) -> None:
-        """Make a directory (mode 0700) and its parents; nothing happens if it is there. Each new name is synced."""
+        """Create a directory (mode 0700) and its parents, if missing. Each new name is synced."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -122,8 +123,8 @@ class Files(Protocol):
     def sync_directory(self, path: str) -> None: ...
 
     def lock(self, path: str, holder: str) -> DirectoryLock:
-        """Take the lock file at `path` and write `holder` in it; `Refused`, naming the present holder, if it is taken.
-        It ends with `release` or with the process."""
+        """Lock the file at `path` and write `holder` to it; `Refused`, naming the present holder, if it is locked. The
+        lock ends with `release` or with the process."""
         ...
 
     def free_bytes(self, path: str) -> int: ...

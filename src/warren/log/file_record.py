@@ -30,7 +30,7 @@ from typing import Any
 from warren.base.errors import Damage, Refused
 from warren.base.ids import ChannelId, Epoch, FileNumber, Incarnation, TimelineId
 from warren.files.protocol import join
-from warren.records.block import BlockDraft, FileIdentity, Header, draft, look, require_known_format
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block, draft, require_known_format
 from warren.records.format import HEADER, BlockKind
 
 LOCK = "lock"
@@ -116,7 +116,7 @@ class FileHeader:
 
 
 def read_file_header(view: memoryview, path: str) -> tuple[FileHeader, FileIdentity]:
-    found = look(view, 0, None)
+    found = check_block(view, 0, None)
     if not isinstance(found, Header):
         raise Damage(f"the file does not begin with a file header ({found.value})", path, 0)
     require_known_format(found, path)

@@ -37,7 +37,7 @@ from warren.files.atomic import replace as replace_file
 from warren.files.protocol import Buffer, File, Files, join
 from warren.log.file_record import MANIFEST, FileRecord, FileState
 from warren.log.read.blocks import next_good, walk
-from warren.records.block import FileIdentity, Header, draft, look, require_known_format
+from warren.records.block import FileIdentity, Header, check_block, draft, require_known_format
 from warren.records.format import BLOCK_BYTES_MAX, BlockKind, BlockVerdict
 
 MANIFEST_FORMAT = 1
@@ -198,7 +198,7 @@ def read_manifest(files: Files, directory: str) -> ManifestState:
         view = memoryview(file.read_at(0, file.size()))
     finally:
         file.close()
-    first = look(view, 0, None)
+    first = check_block(view, 0, None)
     if isinstance(first, BlockVerdict) or first.kind != BlockKind.EDIT:
         raise Damage("the manifest does not begin with a whole edit", path, 0)
     require_known_format(first, path)

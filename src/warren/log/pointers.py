@@ -45,7 +45,7 @@ from warren.log.log_files import NumberedFiles
 from warren.log.manifest import Manifest
 from warren.log.merge.pool import Pool
 from warren.log.settings import EntryKind
-from warren.records.block import FileIdentity, Header, look
+from warren.records.block import FileIdentity, Header, check_block
 from warren.records.columns import EntryColumns, Texts
 from warren.records.entries import read_entries
 from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC, BlockKind, BlockVerdict
@@ -143,7 +143,7 @@ class BlockReader:
             raw = _read(handle.file, offset, size_bytes)
             identity = handle.identity
         self.reads += 1
-        header = look(raw, 0, identity, offset)
+        header = check_block(raw, 0, identity, offset)
         if not isinstance(header, Header):
             return header
         columns = read_entries(raw, header._replace(offset=0))
@@ -236,11 +236,11 @@ def blocks_of(file: File, identity: FileIdentity, start: int, stop: int) -> Iter
     base, window = start, memoryview(b"")
     at = start
     while at < stop:
-        header = look(window, at - base, identity, at)
+        header = check_block(window, at - base, identity, at)
         if not isinstance(header, Header):  # it may begin in this window and end behind it
             file.forget(base, len(window))
             base, window = at, _read(file, at, WINDOW_BYTES)
-            header = look(window, 0, identity, at)
+            header = check_block(window, 0, identity, at)
         if not isinstance(header, Header):
             raise Damage(f"a sealed file is damaged: {header.value}", file.path, at)
         if header.kind == BlockKind.ENTRIES:

@@ -97,7 +97,7 @@ class Rotation:
         """Rotate with the next commit, without waiting: on a full disk a commit waits for room."""
         with self._commit.gate:
             self._is_requested = True
-        self._commit.ring()
+        self._commit.request_commit()
 
     @property
     def active_bytes(self) -> int:

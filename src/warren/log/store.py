@@ -216,7 +216,7 @@ class LogStore:
     def flush(self) -> None:
         """Request a commit of what is gathered, without waiting."""
         self.owner.check()
-        self.commit.ring()
+        self.commit.request_commit()
 
     def witness(self) -> None:
         """Publish the durable epoch to other processes now; otherwise that happens within 100 ms."""

@@ -2,7 +2,7 @@
 
     Session.end ──▶ LogWriter ──▶ LogChannel ──▶ LogFile           one series of log files per channel
                     numbers       places        pending blocks
-    GroupCommit ◀── hooks: gather, at_switch, commit_pending, witness
+    GroupCommit ◀── hooks: gather, at_switch, release_reserve, witness
 
 Under the commit's gate the entries of a session get their numbers within the epoch and their places in the channel's
 file. Large sessions come as finished drafts. Small ones share the *open block*: a hundred clients with one entry each
@@ -144,7 +144,7 @@ class LogWriter:
             self._forget(session)
         if place.blocks_gathered >= self._buffers_max:
             self.flushes += 1
-            self.commit.ring()
+            self.commit.request_commit()
         return epoch, session.placed[0].lsn
 
     def wait(self, epoch: Epoch) -> None:
@@ -186,7 +186,7 @@ class LogWriter:
     def at_switch(self) -> Callable[[], None] | None:
         return self.rotation.at_switch()
 
-    def commit_pending(self) -> bool:
+    def release_reserve(self) -> bool:
         return self._disk_reserve.give_back()
 
     def witness(self) -> None:

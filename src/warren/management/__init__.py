@@ -1,1 +1,1 @@
-"""The server as its operators see it: an HTTP API in RabbitMQ's shape, a socket for commands, and metrics."""
+"""Management: the HTTP API in RabbitMQ's shape, a local socket for commands, and metrics."""

@@ -1,14 +1,17 @@
-"""The API as an application: a request is matched, its user known, its body read, and its handler run in a thread.
+"""The API as an ASGI application: match the route, authenticate, read the body, run the handler in a thread.
 
     raw path ──▶ route ──▶ 404        method ──▶ 405, 501        login ──▶ 401        Accept ──▶ 406
-             ──▶ body ──▶ 408, 413, 415        handler, in a thread of ours ──▶ JSON, or what it refuses
+             ──▶ body ──▶ 408, 413, 415        handler, in a worker thread ──▶ JSON, or its refusal
 
-The order is RabbitMQ's: whoever asks for what does not exist learns that without a login, as there.
+The order is RabbitMQ's: a path that does not exist is answered with 404 without a login.
 
-Paths are matched as they were sent, since `%2F` is a vhost and no slash; so the table is our own, not Starlette's.
+Paths are matched in their raw form, because `%2F` is the vhost `/` and not a separator; hence a route table of its own
+instead of Starlette's.
 
-Always true: nothing that blocks is done in the loop, not even making JSON of an answer; what a handler does wrong is a
-500 without details for the client, and a line with them for the operator. No CORS: pages of other sites read nothing.
+Invariants
+* Nothing that blocks runs in the event loop, not even encoding an answer as JSON.
+* A handler that fails is a 500 without details for the client, and a log line with them for the operator.
+* No CORS: pages of other sites cannot read anything.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ from warren.server.authentication import Login, LoginRefused
 _LOG = logging.getLogger(__name__)
 _KNOWN_METHODS: Final = ("GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH")
 _LOGIN_CHARACTERS_MAX: Final = 4096
-_NOWHERE: Final = "unknown"  # the address of a client that has gone already: no machine's, and never this one's
+_NOWHERE: Final = "unknown"  # address of a client that has disconnected: never that of a machine
 _HEADERS: Final = {
     "cache-control": "no-cache",
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
@@ -68,7 +71,7 @@ Result = TypeVar("Result")
 
 
 class Application:
-    """Is an ASGI application. With `is_local` whoever can connect is an administrator."""
+    """An ASGI application. With `is_local` every client is an administrator."""
 
     def __init__(
         self,
@@ -85,17 +88,17 @@ class Application:
         self._is_local = is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "neither lifespan nor websockets are asked for"
+        assert scope["type"] == "http", "lifespan and websockets are off"
         request = Request(scope, receive)
         try:
             response = await self._answered(request)
         except WarrenError as error:
             response = self._refused(refusal_of(error))
         except Exception:
-            _LOG.exception("a request failed", extra={"facts": {"path": scope["path"][:200]}})
+            _LOG.exception("request failed", extra={"facts": {"path": scope["path"][:200]}})
             response = self._refused(HttpRefusal(500, "internal_error", "See the log of the server"))
         if response.status_code >= 400 and has_body(request):
-            response.headers["connection"] = "close"  # what is left of the body is not waited for
+            response.headers["connection"] = "close"  # the rest of the body is not read
         await response(scope, receive, send)
 
     async def _answered(self, request: Request) -> Response:
@@ -103,7 +106,7 @@ class Application:
         route = _route(found, request.method)
         if route is None:
             return self._response(200, b"", {"allow": _allowed(found)})
-        user = await self._user(request, route.who)
+        user = await self._user(request, route.rule)
         if not _accepts(request.headers.get("accept", "*/*"), route.content_type):
             raise HttpRefusal(406)
         body = await read_body(request, self._settings)
@@ -115,28 +118,28 @@ class Application:
     def _handled(
         self, route: HttpRoute, user: UserRow, names: Mapping[str, str], query: Mapping[str, str], body: bytes
     ) -> tuple[int, bytes]:
-        """In a thread."""
-        running = self._source.running
-        open_vhost = entered(running, user, names["vhost"]) if "vhost" in names else None
-        told = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
-        answer = route.handler(HttpRequest(self._source, user, names, query, told, open_vhost))
+        """In a worker thread."""
+        broker = self._source.broker
+        open_vhost = entered(broker, user, names["vhost"]) if "vhost" in names else None
+        parsed = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
+        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost))
         content, status = answer if isinstance(answer, HttpResponse) else (answer, 200)
         return status, _encoded(content) if route.content_type == JSON else content.encode()
 
-    async def _user(self, request: Request, who: AccessRule) -> UserRow:
-        if self._is_local or who is AccessRule.ANYBODY:
+    async def _user(self, request: Request, rule: AccessRule) -> UserRow:
+        if self._is_local or rule is AccessRule.ANY_USER:
             return SOCKET_USER
-        told = request.headers.get("authorization")
-        if told is None:
+        authorization = request.headers.get("authorization")
+        if authorization is None:
             raise not_logged_in()
-        login = _login(told)
+        login = _login(authorization)
         peer = request.client.host if request.client is not None else _NOWHERE
         try:
-            user = await self._run(lambda: self._source.running.users.check(login, peer))
+            user = await self._run(lambda: self._source.broker.users.check(login, peer))
         except LoginRefused as error:
             await asyncio.sleep(error.delay_seconds)
             raise login_failed() from error
-        who.check(user)
+        rule.check(user)
         return user
 
     async def _run(self, work: Callable[[], Result]) -> Result:
@@ -149,13 +152,13 @@ class Application:
         return self._response(refusal.status, _encoded(refusal.body), headers)
 
     def _response(self, status: int, content: bytes, headers: Mapping[str, str], is_head: bool = False) -> Response:
-        now = self._source.running.environment.clock.wall_ns() / 1e9
-        told = {**_HEADERS, "date": formatdate(now, usegmt=True), "content-length": str(len(content)), **headers}
-        return Response(b"" if is_head else content, status, told)
+        now = self._source.broker.environment.clock.wall_ns() / 1e9
+        headers = {**_HEADERS, "date": formatdate(now, usegmt=True), "content-length": str(len(content)), **headers}
+        return Response(b"" if is_head else content, status, headers)
 
 
 def _route(found: RouteMatch, method: str) -> HttpRoute | None:
-    """None: only the methods are asked for."""
+    """The route of a method; None for OPTIONS."""
     if method not in _KNOWN_METHODS:
         raise HttpRefusal(501)
     if method == "OPTIONS":
@@ -171,9 +174,9 @@ def _allowed(found: RouteMatch) -> str:
     return ", ".join(["HEAD", *methods] if "GET" in methods else methods)
 
 
-def _login(told: str) -> Login:
-    """By Basic; everything else is a login that failed."""
-    scheme, _, credentials = told.partition(" ")
+def _login(authorization: str) -> Login:
+    """A login by HTTP Basic; any other scheme is a failed login."""
+    scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() != "basic" or len(credentials) > _LOGIN_CHARACTERS_MAX:
         raise login_failed()
     try:
@@ -186,7 +189,7 @@ def _login(told: str) -> Login:
 
 
 def _accepts(accept: str, content_type: str) -> bool:
-    """Whether a type is among what a client takes; as RabbitMQ, whatever it weighs."""
+    """Whether the client accepts a type; weights are ignored, as in RabbitMQ."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     wanted = content_type.partition(";")[0]
     return not kinds.isdisjoint((wanted, f"{wanted.partition('/')[0]}/*", "*/*"))

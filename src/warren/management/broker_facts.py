@@ -1,21 +1,21 @@
-"""What the management reads of a running server: nothing more is asked of whoever starts it.
+"""Facts about the running broker, for the routes and the metrics.
 
-    app ──makes──▶ Running ◀──reads── routes, metrics
+    app ──creates──▶ BrokerView ◀──reads── routes, metrics
 
-All of it may be asked for in any thread, and none of it waits.
+Every member may be read in any thread, and none of them waits.
 
-How queues stand, asked of all of them at once: rows from the catalog, numbers from the queues themselves.
+`QueueFacts` combines the rows of the catalog with the numbers of the queues.
 
-    catalog rows       one statement for all, and none at all while nothing was declared or deleted
-    queues at work     a look under each one's lock
-    queues at rest     nobody has asked for them since the start: what the index says, looked up once
+    catalog rows       one statement for all queues, and none while nothing was declared or deleted
+    started queues     read under the lock of each
+    other queues       not used since the start: counted in the index, once
 
-No statistics are gathered here and nothing is done for each message. A queue that nobody has used yet is not started by
-being looked at: everything in it is ready, and stays so until it is started.
+No statistics are gathered and nothing is done per message. Reading the facts of a queue that was not used yet does not
+start it: everything in it is ready, and stays so until it is started.
 
-Always true: `messages` is ready + unacknowledged; the numbers of one queue belong together.
+`process_facts` reads memory and open files of the process from /proc, through `Files`.
 
-The process as the system sees it: memory, open files. Read from /proc, through the one door to files.
+Invariants: `messages` is ready + unacknowledged; the numbers of one queue are consistent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from warren.snapshot.database import Database
 
 
 class Alarm(StrEnum):
-    """What blocks publishers; the value is RabbitMQ's name for what is short. RabbitMQ has no alarm for cleanup."""
+    """Reasons that block publishers; the value is RabbitMQ's name of the resource. RabbitMQ has no alarm for
+    cleanup."""
 
     MEMORY = "memory"
     DISK = "disk"
@@ -56,7 +57,7 @@ class Alarm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where somebody is listened to."""
+    """A protocol served at an address."""
 
     protocol: str  # amqp, http, http/prometheus
     host: str
@@ -64,10 +65,10 @@ class Listener:
 
 
 class UserDirectory(Protocol):
-    """Who may log in (`server.authentication.Users`)."""
+    """Checks logins (`server.authentication.Users`)."""
 
     def check(self, login: Login, peer: str) -> UserRow:
-        """Refused (`LoginRefused`) if it is not right. May take long: never in the loop."""
+        """The user; `LoginRefused` if the login is wrong. May take long: not for the event loop."""
         ...
 
 
@@ -77,7 +78,7 @@ class BrokerView(Protocol):
 
     @property
     def node(self) -> str:
-        """What this server calls itself: warren@host."""
+        """The node name: warren@host."""
         ...
 
     @property
@@ -108,32 +109,32 @@ class BrokerView(Protocol):
 
     @property
     def listeners(self) -> Sequence[Listener]:
-        """For clients; the management adds its own."""
+        """Of the broker; the management adds its own."""
         ...
 
     @property
     def alarms(self) -> Sequence[Alarm]:
-        """That are raised now."""
+        """Alarms in effect."""
         ...
 
     @property
     def damage(self) -> Sequence[str]:
-        """What cannot be read on disk, by queue and file; part of `problems`."""
+        """Damaged places on disk, by queue and file; part of `problems`."""
         ...
 
     @property
     def problems(self) -> Sequence[str]:
-        """What an operator should look at, in words."""
+        """Problems that need an operator, as text."""
         ...
 
     @property
     def memory_limit_bytes(self) -> int:
-        """Of the process; above it publishers are blocked."""
+        """Memory limit of the process; above it publishers are blocked."""
         ...
 
     @property
     def is_draining(self) -> bool:
-        """Whether it is being stopped: no new clients are taken."""
+        """Whether the broker is stopping: new clients are rejected."""
         ...
 
     @property
@@ -172,31 +173,31 @@ class QueueFact(NamedTuple):
 
 
 class QueueFacts:
-    """Any thread may ask; what two find out at the same time is found out twice."""
+    """Thread-safe; two threads that miss a cached value both compute it."""
 
-    def __init__(self, running: BrokerView) -> None:
-        self._running = running
+    def __init__(self, broker: BrokerView) -> None:
+        self._broker = broker
         self._rows: tuple[Epoch, dict[VhostId, list[Row]]] = _NEVER, {}
         self._resting: dict[QueueId, QueueNumbers] = {}
 
     def of(self, vhosts: Iterable[Vhost]) -> list[QueueFact]:
-        """Of all queues in these vhosts, by vhost and name."""
+        """Facts of all queues in these vhosts, by vhost and name."""
         rows = self.rows()
         return [fact for open_vhost in vhosts for fact in self._of_vhost(open_vhost, rows.get(open_vhost.vhost.id, []))]
 
     def one(self, open_vhost: Vhost, name: str) -> QueueFact | None:
-        with self._running.catalog.reading() as connection:
+        with self._broker.catalog.reading() as connection:
             row = queues.get(connection, open_vhost.vhost.id, name)
         return next(iter(self._of_vhost(open_vhost, [row] if row is not None else [])), None)
 
     def rows(self) -> dict[VhostId, list[Row]]:
-        """What the catalog says; read again only when it has changed."""
-        applied = self._running.catalog.applied
+        """Queue rows of the catalog; read again only after a change."""
+        applied = self._broker.catalog.applied
         known, rows = self._rows
         if known == applied and known != _NEVER:
             return rows
         rows = {}
-        with self._running.catalog.reading() as connection:
+        with self._broker.catalog.reading() as connection:
             for row in queues.every(connection):
                 rows.setdefault(row.vhost_id, []).append(row)
         self._rows = applied, rows  # at least as new as that
@@ -209,7 +210,7 @@ class QueueFacts:
         facts = []
         for row in rows:
             handle = started.get(row.id)
-            if handle is not None and handle.is_deleted:  # its name goes in a moment
+            if handle is not None and handle.is_deleted:  # its name is about to be removed
                 continue
             numbers = self._at_rest(open_vhost, row) if handle is None else _at_work(handle)
             facts.append(QueueFact(name, row, numbers))
@@ -219,16 +220,18 @@ class QueueFacts:
         found = self._resting.get(row.id)
         if found is None:
             try:
-                found = self._looked_up(open_vhost, row)
+                found = self._read_index(open_vhost, row)
             except WarrenError:
                 return QueueNumbers("down")
             self._resting[row.id] = found
         return found
 
-    def _looked_up(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
+    def _read_index(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
         storage = open_vhost.queues.storage
         arguments = QueueArguments.from_table(row.arguments)
-        if (arguments.backing or open_vhost.queues.settings.backing) != VARIABLE:  # only the queue itself knows
+        if (
+            arguments.backing or open_vhost.queues.settings.backing
+        ) != VARIABLE:  # only the queue itself has the numbers
             return _at_work(open_vhost.queues.find(row.name))
         if not row.durable:
             return QueueNumbers("running")
@@ -273,8 +276,8 @@ def process_facts(files: Files) -> ProcessFacts:
 def _resident_bytes(files: Files) -> int:
     file = files.open(f"{_PROC}/status")
     try:
-        told = file.read_at(0, _STATUS_BYTES_MAX).decode(errors="replace")
+        status = file.read_at(0, _STATUS_BYTES_MAX).decode(errors="replace")
     finally:
         file.close()
-    line = next((line for line in told.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0 kB")
+    line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0 kB")
     return int(line.split()[1]) * 1024

@@ -1,24 +1,20 @@
-"""HTTP in the loop of the broker: uvicorn, without its signals, its process and its clockwork.
+"""HTTP in the event loop of the broker: uvicorn without its signals, process and timers; the listening sockets.
 
-    a socket that listens ──▶ HttpServer.start ──▶ requests ──▶ the application       stop: what is under way ends first
+    management port      the API, with a login
+    warren.sock          the same API for this machine; mode 0600, every client is an administrator
+    prometheus port      metrics, without a login
 
-uvicorn reads requests with h11. What it does not do is limit the time that a client takes to send the head of a request
-or to read its answer: `HttpProtocol` does. A request that is not valid HTTP, in its head or in its body, is answered
-by 400 in the API's form, and logged in one line.
+    listening socket ──▶ HttpServer.start ──▶ requests ──▶ the application       stop: running requests end first
 
-Sockets to listen at: an address and a port, or a name in a directory.
+The loop is the broker's own. Handlers run in worker threads, so that a long list does not delay messages.
 
-A port that is taken is refused in words. The name of a socket that nobody listens at any more is replaced, a path that
-is longer than the system takes is reached through its directory, and the name goes when we do: all that is shared with
-the control socket of a database (`workers.control_socket`).
+uvicorn parses requests with h11. It does not limit the time in which a client sends the head of a request or reads the
+answer; `HttpProtocol` does. A request that is not valid HTTP, in its head or body, is answered with 400 in the API's
+form, and logged in one line.
 
-The management, started and stopped: three sockets, one loop, a few threads.
-
-    management port      the API; whoever asks logs in
-    warren.sock          the same API for this machine; mode 0600, whoever can open it is an administrator
-    prometheus port      metrics; nobody logs in
-
-The loop is the broker's own. What is asked is found out in threads of ours, so that a long list delays no message.
+A port that is in use is a `Refused` error. A stale Unix socket is replaced, a path that is too long for the system is
+reached through its directory, and the socket file is removed at stop: shared with the control socket of a database
+(`workers.control_socket`).
 """
 
 from __future__ import annotations
@@ -74,9 +70,9 @@ class HttpServer:
             log_config=None,
             log_level="error",
             access_log=False,
-            proxy_headers=False,  # an address that a client tells us is nobody's address
+            proxy_headers=False,  # an address in a header is not trusted
             server_header=False,
-            date_header=False,  # the application says it
+            date_header=False,  # sent by the application
             limit_concurrency=settings.connections_max,
             timeout_keep_alive=settings.idle_seconds,
             timeout_graceful_shutdown=settings.stop_seconds,
@@ -96,8 +92,8 @@ class HttpServer:
 
 
 class HttpProtocol(H11Protocol):
-    """A client that has not sent the head of its request in time is hung up on, however busily it sends; and so is one
-    that reads nothing of what is written to it."""
+    """Disconnects a client that does not send the head of a request in time, even if it keeps sending, and a client
+    that reads nothing of its answer."""
 
     header_seconds = 10.0
     reader_seconds = 30.0
@@ -130,13 +126,13 @@ class HttpProtocol(H11Protocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        if self.transport.get_write_buffer_size():  # else what it does not read keeps the connection open
+        if self.transport.get_write_buffer_size():  # unread output would keep the connection open
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn while it handles what h11 says of the request. The application may be reading the body: its
-        answer is not sent any more. Not written by h11, which refuses to after some of these errors."""
-        why, _, _ = str(sys.exception()).partition(": bytearray(")  # what was sent may be a password
+        """Called by uvicorn while it handles an error of h11. The application may be reading the body: its answer is
+        not sent any more. Written without h11, which refuses to after some of these errors."""
+        why, _, _ = str(sys.exception()).partition(": bytearray(")  # the bytes may contain a password
         facts = {"client": self.client[0] if self.client else "", "why": why}
         _LOG.info("HTTP request not valid", extra={"facts": facts})
         is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
@@ -161,9 +157,9 @@ class HttpProtocol(H11Protocol):
 
     def _watch_reader(self) -> None:
         left_bytes = self.transport.get_write_buffer_size()
-        self._watching = self.loop.call_later(self.reader_seconds, self._look_at_reader, left_bytes)
+        self._watching = self.loop.call_later(self.reader_seconds, self._check_reader, left_bytes)
 
-    def _look_at_reader(self, before_bytes: int) -> None:
+    def _check_reader(self, before_bytes: int) -> None:
         if self.transport.get_write_buffer_size() < before_bytes:
             self._watch_reader()
         else:
@@ -187,12 +183,12 @@ def tcp_listener(host: str, port: int) -> socket.socket:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise Refused(
-                f"somebody listens at {host}:{port} already", "stop that one, or choose another port"
+                f"{host}:{port} is already in use", "stop the process that listens there, or choose another port"
             ) from error
 
 
 class UnixListener:
-    """Whoever serves the directory holds its lock, so the name is his, whoever listens there."""
+    """The broker holds the lock of the directory, so it may replace any socket of this name."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -211,19 +207,19 @@ PROMETHEUS = "http/prometheus"
 
 
 class ManagementServer:
-    """What was started. `addresses`: (host, port) by protocol, `http` and `http/prometheus`."""
+    """The started servers. `addresses`: (host, port) by protocol, `http` and `http/prometheus`."""
 
     def __init__(self, addresses: dict[str, tuple[str, int]], stop: Callable[[], Awaitable[None]]) -> None:
         self.addresses = addresses
         self._stop = stop
 
     async def stop(self) -> None:
-        """Requests that are under way are answered first, unless they take too long."""
+        """Running requests are answered first, within `stop_seconds`."""
         await self._stop()
 
 
 async def start(
-    running: BrokerView,
+    broker: BrokerView,
     host: str,
     management_port: int | None,
     prometheus_port: int | None,
@@ -231,10 +227,10 @@ async def start(
     settings: ManagementSettings | None = None,
     routes: Sequence[HttpRoute] = ROUTES,
 ) -> ManagementServer:
-    """Serve in the running loop. Port 0 picks one; None serves nothing there."""
+    """Serve in the running event loop. Port 0 picks a free port; None serves nothing there."""
     settings = settings or ManagementSettings()
     own: list[Listener] = []
-    source = FactsSource(running, QueueFacts(running), lambda: [*running.listeners, *own])
+    source = FactsSource(broker, QueueFacts(broker), lambda: [*broker.listeners, *own])
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="warren-management")
 
     async def listen(stack: AsyncExitStack, protocol: str, port: int, app: ASGIApp) -> None:
@@ -256,7 +252,7 @@ async def start(
             local = Application(source, routes, settings, executor, is_local=True)
             await _served(stack, HttpServer(local, settings), unix.socket)
         return ManagementServer({each.protocol: (each.host, each.port) for each in own}, stack.pop_all().aclose)
-    raise AssertionError("an exit stack lets every error pass")
+    raise AssertionError("an exit stack passes every error on")
 
 
 async def _served(stack: AsyncExitStack, server: HttpServer, listener: socket.socket) -> None:

@@ -1,9 +1,9 @@
-"""Lists as RabbitMQ gives them: filtered, sorted, cut to a page and to columns, by what stands in the query.
+"""Lists in RabbitMQ's form: filtered, sorted, paginated and reduced to columns, by the query parameters.
 
     name, use_regex   only with a page        sort, sort_reverse        page, page_size        columns=name,a.b
 
-Filtering by a pattern passes the same budget as permissions do (`broker.patterns`): what could take too long is refused
-before it is tried. Columns that are not there are left out, and a dot leads into an object.
+A filter pattern has the same budget as permission patterns (`broker.patterns`): a pattern that could take too long is
+refused before it is matched. Missing columns are omitted, and a dot selects a member of an object.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Page(NamedTuple):
 
 
 def listed(items: Sequence[Item], query: Query) -> Any:
-    """A list, or a page of it if one is asked for."""
+    """The list, or a page of it if the query has one."""
     page = _page(query)
     if page is None:
         return [columns(item, query) for item in _sorted(items, query)]
     found = _sorted(_filtered(items, query), query)
     page_count = max(math.ceil(len(found) / page.size), 1)
     if page.number > page_count:
-        told = f"Page out of range, page: {page.number} page size: {page.size}, len: {len(found)}"
-        raise bad_request(told, "page_out_of_range")
+        reason = f"Page out of range, page: {page.number} page size: {page.size}, len: {len(found)}"
+        raise bad_request(reason, "page_out_of_range")
     first = (page.number - 1) * page.size
     shown = [columns(item, query) for item in found[first : first + page.size]]
     return {
@@ -53,7 +53,7 @@ def listed(items: Sequence[Item], query: Query) -> Any:
 
 
 def columns(item: Item, query: Query) -> Item:
-    """Those that were asked for, or all."""
+    """The columns in the query, or all."""
     if "columns" not in query:
         return item
     shown: dict[str, Any] = {}
@@ -68,10 +68,10 @@ def columns(item: Item, query: Query) -> Item:
 def _page(query: Query) -> Page | None:
     if "page" not in query and "page_size" not in query:
         return None
-    told = query.get("page", "1"), query.get("page_size", str(PAGE_SIZE))
-    if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in told):
+    texts = query.get("page", "1"), query.get("page_size", str(PAGE_SIZE))
+    if not all(each.isascii() and each.isdecimal() and len(each) < 10 for each in texts):
         raise bad_request("Pagination parameters are invalid")
-    page = Page(*map(int, told))
+    page = Page(*map(int, texts))
     if not page.number or not 0 < page.size <= PAGE_SIZE_MAX:
         what = f"Invalid pagination parameters: page number {page.number}, page size {page.size}"
         raise bad_request(what, "invalid_pagination_parameters")
@@ -87,7 +87,7 @@ def _filtered(items: Sequence[Item], query: Query) -> Sequence[Item]:
 
 
 def _by_part(wanted: str) -> Callable[[str], bool]:
-    """Found anywhere in the name, in small or capital letters."""
+    """Matches a substring of the name, case-insensitively."""
     part = wanted.casefold()
     return lambda name: part in name.casefold()
 
@@ -109,7 +109,7 @@ def _sorted(items: Sequence[Item], query: Query) -> Sequence[Item]:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """Values of different kinds stand beside each other: what is not there, numbers, texts, all else."""
+    """Order of values of different types: missing, numbers, strings, everything else."""
     match value:
         case None:
             return 0, 0

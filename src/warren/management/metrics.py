@@ -1,16 +1,14 @@
-"""Metrics for Prometheus, found out when they are asked for: RabbitMQ's names, so that its dashboards draw, and ours.
+"""Metrics for Prometheus, computed per scrape: RabbitMQ's names, so that its dashboards work, and Warren's own.
 
     /metrics              sums over all queues
-    /metrics/per-object   the same, each queue by itself
-    /metrics/detailed     ?family=…&vhost=… : some families of it, each queue by itself, with another prefix
+    /metrics/per-object   the same, per queue
+    /metrics/detailed     ?family=…&vhost=… : some families, per queue, with another prefix
 
-`rabbitmq_identity_info` and `rabbitmq_build_info` come first: every panel joins its numbers with them.
+`rabbitmq_identity_info` and `rabbitmq_build_info` come first: every panel joins its numbers with them. `own_metrics`
+are those that only Warren has: epochs, the log, the memory of queues. `MetricsApplication` serves the three paths as
+text, without a login, at a port of its own.
 
-Nothing is kept between two scrapes: counters are the broker's own (`MessageCounters`), everything else is looked at.
-
-Metrics of what only Warren has: epochs, the log, the memory of queues.
-
-What Prometheus asks: three paths, no login, text. Beside the API, at a port of its own.
+No state is kept between scrapes: counters are the broker's own (`MessageCounters`), everything else is read.
 """
 
 from __future__ import annotations
@@ -39,28 +37,28 @@ from warren.management.overview import delivered, reported_version
 from warren.management.requests import FactsSource
 
 
-def own_metrics(running: BrokerView) -> Iterator[Metric]:
-    log, monitor, counts = running.database.log, running.vhosts.monitor, running.counts
+def own_metrics(broker: BrokerView) -> Iterator[Metric]:
+    log, monitor, counts = broker.database.log, broker.vhosts.monitor, broker.counts
     facts = {
         "epoch_durable": ("Everything up to this epoch is on disk", log.durable),
-        "snapshot_epoch": ("The snapshot store has everything up to this epoch", running.database.store.applied.epoch),
-        "catalog_epoch": ("Of the newest change that the SQL catalog has", running.catalog.applied),
+        "snapshot_epoch": ("The snapshot store has everything up to this epoch", broker.database.store.applied.epoch),
+        "catalog_epoch": ("Of the newest change that the SQL catalog has", broker.catalog.applied),
         "wal_bytes": ("What the files of the log take", wal_bytes(log)),
         "queue_memory_bytes": ("What messages of all queues take in memory", monitor.used_bytes),
         "queue_memory_limit_bytes": ("Above it messages are paged out", monitor.limit_bytes),
-        "damage": ("Damaged places of the store and of queues' messages: see /api/overview", len(running.damage)),
-        "problems": ("What an operator should look at: see /api/overview", len(running.problems)),
+        "damage": ("Damaged places of the store and of queues' messages: see /api/overview", len(broker.damage)),
+        "problems": ("What an operator should look at: see /api/overview", len(broker.problems)),
     }
-    for name, (told, value) in facts.items():
-        yield GaugeMetricFamily(f"warren_{name}", told, value=value)
-    yield from _background(running)
+    for name, (help_text, value) in facts.items():
+        yield GaugeMetricFamily(f"warren_{name}", help_text, value=value)
+    yield from _background(broker)
     yield CounterMetricFamily("warren_received_bytes", "Of messages published", value=counts.received_bytes)
     yield CounterMetricFamily("warren_log_flushes", "Of max_write_buffers gathered blocks", value=log.writer.flushes)
     yield CounterMetricFamily("warren_messages_refused", "Publishes answered by a nack", value=counts.refused)
 
 
-def _background(running: BrokerView) -> Iterator[Metric]:
-    background = running.environment.background
+def _background(broker: BrokerView) -> Iterator[Metric]:
+    background = broker.environment.background
     failing = {task.name for task in background.failing()}
     now = GaugeMetricFamily("warren_background_failing", "1 while the task's last round failed", labels=["task"])
     total = CounterMetricFamily("warren_background_failures", "Failed rounds since the start", labels=["task"])
@@ -75,7 +73,7 @@ def wal_bytes(log: LogStore) -> int:
     files, total = log.environment.files, 0
     for record in list(log.manifest.state.files.values()):
         if record.state is not FileState.DOOMED:
-            with suppress(Refused):  # it has gone in this moment
+            with suppress(Refused):  # removed meanwhile
                 total += files.stat(join(log.directory, record.name)).size_bytes
     return total
 
@@ -87,7 +85,7 @@ _QUEUE_TYPE: Final = (*_PROTOCOL, ("queue_type", "rabbit_classic_queue"))
 
 class OfQueue(NamedTuple):
     name: str
-    told: str
+    help_text: str
     value: Callable[[QueueNumbers], int]
 
 
@@ -125,7 +123,7 @@ SIZES: Final = (
     ),
     OfQueue("queue_process_memory_bytes", "Memory that its messages take", lambda n: n.memory_bytes),
 )
-# What /metrics/detailed can be asked for, by RabbitMQ's names.
+# Families of /metrics/detailed, by RabbitMQ's names.
 FAMILIES: Final = {
     "queue_coarse_metrics": COARSE,
     "queue_consumer_count": CONSUMERS,
@@ -159,50 +157,50 @@ _PER_QUEUE_TYPE: Final = {
 }
 
 
-def all_metrics(running: BrokerView, facts: Sequence[QueueFact], is_per_object: bool = False) -> Iterator[Metric]:
-    yield from identity(running)
-    yield from _objects(running, facts)
-    yield from churn(running.counts, "rabbitmq_")
+def all_metrics(broker: BrokerView, facts: Sequence[QueueFact], is_per_object: bool = False) -> Iterator[Metric]:
+    yield from identity(broker)
+    yield from _objects(broker, facts)
+    yield from churn(broker.counts, "rabbitmq_")
     queues = _per_queue if is_per_object else _summed
     yield from queues((*COARSE, *CONSUMERS, *SIZES), facts, "rabbitmq_")
-    yield from _messages(running.counts)
-    yield from _environment(running)
-    yield from own_metrics(running)
+    yield from _messages(broker.counts)
+    yield from _environment(broker)
+    yield from own_metrics(broker)
 
 
-def detailed(running: BrokerView, facts: Sequence[QueueFact], families: Iterable[str]) -> Iterator[Metric]:
-    """A family that is not known is passed over, as RabbitMQ does."""
-    yield from identity(running)
+def detailed(broker: BrokerView, facts: Sequence[QueueFact], families: Iterable[str]) -> Iterator[Metric]:
+    """Unknown families are skipped, as in RabbitMQ."""
+    yield from identity(broker)
     wanted: dict[str, OfQueue] = {}
     for family in families:
         wanted |= {each.name: each for each in FAMILIES.get(family, ())}
         if family == "connection_churn_metrics":
-            yield from churn(running.counts, "rabbitmq_detailed_")
+            yield from churn(broker.counts, "rabbitmq_detailed_")
         if family == "vhost_status":
-            yield _vhosts(running)
+            yield _vhosts(broker)
     yield from _per_queue(wanted.values(), facts, "rabbitmq_detailed_")
 
 
-def identity(running: BrokerView) -> Iterator[Metric]:
-    timeline = f"{running.database.log.manifest.state.timeline.id:016x}"
+def identity(broker: BrokerView) -> Iterator[Metric]:
+    timeline = f"{broker.database.log.manifest.state.timeline.id:016x}"
     who = {
-        "rabbitmq_node": running.node,
-        "rabbitmq_cluster": running.node,
+        "rabbitmq_node": broker.node,
+        "rabbitmq_cluster": broker.node,
         "rabbitmq_cluster_permanent_id": f"warren-{timeline}",
         "rabbitmq_endpoint": "",
     }
     build = {
-        "rabbitmq_version": reported_version(running),
-        "prometheus_plugin_version": running.version,
+        "rabbitmq_version": reported_version(broker),
+        "prometheus_plugin_version": broker.version,
         "erlang_version": "",
-        "product_name": running.settings.product,
+        "product_name": broker.settings.product,
         "python_version": platform.python_version(),
     }
-    for name, told, labels in (
+    for name, help_text, labels in (
         ("rabbitmq_identity_info", "What this server and its cluster are called", who),
         ("rabbitmq_build_info", "Versions", build),
     ):
-        metric = UntypedMetricFamily(name, told, labels=list(labels))
+        metric = UntypedMetricFamily(name, help_text, labels=list(labels))
         metric.add_metric(list(labels.values()), 1)
         yield metric
 
@@ -215,10 +213,10 @@ def churn(counts: MessageCounters, prefix: str) -> Iterator[Metric]:
 # -- parts -------------------------------------------------------------------------------------------------------
 
 
-def _objects(running: BrokerView, facts: Sequence[QueueFact]) -> Iterator[Metric]:
+def _objects(broker: BrokerView, facts: Sequence[QueueFact]) -> Iterator[Metric]:
     consumers = sum(fact.numbers.consumers for fact in facts)
-    yield _gauge("rabbitmq_connections", "Connections that are open", running.connection_count)
-    yield _gauge("rabbitmq_channels", "Channels that are open", running.channel_count)
+    yield _gauge("rabbitmq_connections", "Connections that are open", broker.connection_count)
+    yield _gauge("rabbitmq_channels", "Channels that are open", broker.channel_count)
     yield _gauge("rabbitmq_consumers", "Consumers", consumers)
     yield _gauge("rabbitmq_queues", "Queues", len(facts))
     yield _gauge("rabbitmq_global_consumers", "Consumers", consumers, _PROTOCOL)
@@ -226,12 +224,12 @@ def _objects(running: BrokerView, facts: Sequence[QueueFact]) -> Iterator[Metric
 
 def _summed(wanted: Iterable[OfQueue], facts: Sequence[QueueFact], prefix: str) -> Iterator[Metric]:
     for each in wanted:
-        yield _gauge(prefix + each.name, each.told, sum(each.value(fact.numbers) for fact in facts))
+        yield _gauge(prefix + each.name, each.help_text, sum(each.value(fact.numbers) for fact in facts))
 
 
 def _per_queue(wanted: Iterable[OfQueue], facts: Sequence[QueueFact], prefix: str) -> Iterator[Metric]:
     for each in wanted:
-        metric = GaugeMetricFamily(prefix + each.name, each.told, labels=["vhost", "queue"])
+        metric = GaugeMetricFamily(prefix + each.name, each.help_text, labels=["vhost", "queue"])
         for fact in facts:
             metric.add_metric([fact.vhost, fact.row.name], each.value(fact.numbers))
         yield metric
@@ -240,22 +238,22 @@ def _per_queue(wanted: Iterable[OfQueue], facts: Sequence[QueueFact], prefix: st
 def _messages(counts: MessageCounters) -> Iterator[Metric]:
     for fields, labels in ((_PER_PROTOCOL, _PROTOCOL), (_PER_QUEUE_TYPE, _QUEUE_TYPE)):
         for name, field in fields.items():
-            told = f"Messages {name.replace('_', ' ')}"
-            yield _counter(f"rabbitmq_global_messages_{name}", told, getattr(counts, field), labels)
+            help_text = f"Messages {name.replace('_', ' ')}"
+            yield _counter(f"rabbitmq_global_messages_{name}", help_text, getattr(counts, field), labels)
     yield _counter("rabbitmq_global_messages_delivered", "Messages delivered", delivered(counts), _QUEUE_TYPE)
 
 
-def _environment(running: BrokerView) -> Iterator[Metric]:
-    files, alarms = running.environment.files, running.alarms
+def _environment(broker: BrokerView) -> Iterator[Metric]:
+    files, alarms = broker.environment.files, broker.alarms
     process = process_facts(files)
-    uptime = (running.environment.clock.wall_ns() - running.started_ns) / _NS
-    free = files.free_bytes(running.database.directory)
-    limit = running.settings.disk_free_min_bytes
+    uptime = (broker.environment.clock.wall_ns() - broker.started_ns) / _NS
+    free = files.free_bytes(broker.database.directory)
+    limit = broker.settings.disk_free_min_bytes
     yield _gauge("rabbitmq_process_resident_memory_bytes", "Memory of the process", process.resident_bytes)
-    yield _gauge("rabbitmq_resident_memory_limit_bytes", "Above it publishers are blocked", running.memory_limit_bytes)
+    yield _gauge("rabbitmq_resident_memory_limit_bytes", "Above it publishers are blocked", broker.memory_limit_bytes)
     yield _gauge("rabbitmq_process_open_fds", "Open files", process.open_files)
     yield _gauge("rabbitmq_process_max_fds", "Most files that may be open", process.open_files_max)
-    yield _gauge("rabbitmq_process_open_tcp_sockets", "Sockets of clients", running.connection_count)
+    yield _gauge("rabbitmq_process_open_tcp_sockets", "Sockets of clients", broker.connection_count)
     yield _gauge("rabbitmq_disk_space_available_bytes", "Free space where the data is", free)
     yield _gauge("rabbitmq_disk_space_available_limit_bytes", "Below it publishers are blocked", limit)
     yield _gauge("rabbitmq_erlang_uptime_seconds", "Seconds since the start", uptime)
@@ -264,21 +262,21 @@ def _environment(running: BrokerView) -> Iterator[Metric]:
     yield _gauge("rabbitmq_alarms_file_descriptor_limit", "Never raised here", 0)
 
 
-def _vhosts(running: BrokerView) -> Metric:
+def _vhosts(broker: BrokerView) -> Metric:
     metric = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a vhost is served", labels=["vhost"])
-    for open_vhost in running.vhosts.every():
+    for open_vhost in broker.vhosts.every():
         metric.add_metric([open_vhost.vhost.name], 1)
     return metric
 
 
-def _gauge(name: str, told: str, value: float, labels: Sequence[tuple[str, str]] = ()) -> Metric:
-    metric = GaugeMetricFamily(name, told, labels=[label for label, _ in labels])
+def _gauge(name: str, help_text: str, value: float, labels: Sequence[tuple[str, str]] = ()) -> Metric:
+    metric = GaugeMetricFamily(name, help_text, labels=[label for label, _ in labels])
     metric.add_metric([each for _, each in labels], value)
     return metric
 
 
-def _counter(name: str, told: str, value: float, labels: Sequence[tuple[str, str]] = ()) -> Metric:
-    metric = CounterMetricFamily(name, told, labels=[label for label, _ in labels])
+def _counter(name: str, help_text: str, value: float, labels: Sequence[tuple[str, str]] = ()) -> Metric:
+    metric = CounterMetricFamily(name, help_text, labels=[label for label, _ in labels])
     metric.add_metric([each for _, each in labels], value)
     return metric
 
@@ -291,21 +289,21 @@ Query = dict[str, list[str]]
 
 
 class MetricsApplication:
-    """Is an ASGI application."""
+    """An ASGI application."""
 
     def __init__(self, source: FactsSource, executor: Executor) -> None:
         self._source = source
         self._executor = executor
         self._paths: dict[str, Callable[[Query], Iterable[Metric]]] = {
-            "/metrics": lambda query: all_metrics(source.running, self._facts()),
-            "/metrics/per-object": lambda query: all_metrics(source.running, self._facts(), is_per_object=True),
+            "/metrics": lambda query: all_metrics(source.broker, self._facts()),
+            "/metrics/per-object": lambda query: all_metrics(source.broker, self._facts(), is_per_object=True),
             "/metrics/detailed": self._detailed,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._answered(scope)
         if any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
-            response.headers["connection"] = "close"  # nobody reads a body here
+            response.headers["connection"] = "close"  # bodies are not read
         await response(scope, receive, send)
 
     async def _answered(self, scope: Scope) -> Response:
@@ -322,23 +320,23 @@ class MetricsApplication:
         except ValueError:
             return Response(b"", 400, _HEADERS)
         except Exception:
-            _LOG.exception("metrics could not be found out")
+            _LOG.exception("metrics request failed")
             return Response(b"", 500, _HEADERS)
         headers = {**_HEADERS, "content-type": CONTENT_TYPE_PLAIN_0_0_4, "content-length": str(len(text))}
         return Response(b"" if scope["method"] == "HEAD" else text, 200, headers)
 
     def _facts(self, vhosts: Sequence[str] = ()) -> list[QueueFact]:
-        every = self._source.running.vhosts.every()
+        every = self._source.broker.vhosts.every()
         return self._source.facts.of(
             open_vhost for open_vhost in every if not vhosts or open_vhost.vhost.name in vhosts
         )
 
     def _detailed(self, query: Query) -> Iterable[Metric]:
-        return detailed(self._source.running, self._facts(query.get("vhost", [])), query.get("family", []))
+        return detailed(self._source.broker, self._facts(query.get("vhost", [])), query.get("family", []))
 
 
-class _Found:
-    """Is a collector."""
+class _Metrics:
+    """A collector for `CollectorRegistry`."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
@@ -349,5 +347,5 @@ class _Found:
 
 def _text(metrics: Iterable[Metric]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Found(list(metrics)))
+    registry.register(_Metrics(list(metrics)))
     return generate_latest(registry)

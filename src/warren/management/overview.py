@@ -1,6 +1,6 @@
-"""The server itself, as the API tells of it: overview, nodes, vhosts, who is asking.
+"""The server in the API: overview, nodes, vhosts, whoami.
 
-There is one node and no cluster; both are told in RabbitMQ's words, since tools look for them.
+There is one node and no cluster; both are shown in RabbitMQ's form, since tools expect them.
 """
 
 from __future__ import annotations
@@ -18,70 +18,70 @@ from warren.management.listing import columns, listed
 from warren.management.requests import HttpRequest, not_found, sees_server, visible
 
 
-def whoami(asked: HttpRequest) -> Any:
-    return {"name": asked.user.name, "tags": list(asked.user.tags)}
+def whoami(request: HttpRequest) -> Any:
+    return {"name": request.user.name, "tags": list(request.user.tags)}
 
 
-def version(asked: HttpRequest) -> Any:
-    return reported_version(asked.running)
+def version(request: HttpRequest) -> Any:
+    return reported_version(request.broker)
 
 
-def cluster_name(asked: HttpRequest) -> Any:
-    return {"name": asked.running.node}
+def cluster_name(request: HttpRequest) -> Any:
+    return {"name": request.broker.node}
 
 
-def overview(asked: HttpRequest) -> Any:
-    running = asked.running
-    vhosts = visible(running, asked.user)
-    facts = asked.source.facts.of(vhosts)
-    told: dict[str, Any] = {
-        "management_version": running.version,
+def overview(request: HttpRequest) -> Any:
+    broker = request.broker
+    vhosts = visible(broker, request.user)
+    facts = request.source.facts.of(vhosts)
+    item: dict[str, Any] = {
+        "management_version": broker.version,
         "rates_mode": "none",
         "exchange_types": _exchange_types(),
-        "product_version": reported_version(running),
-        "product_name": running.settings.product,
-        "rabbitmq_version": reported_version(running),
-        "cluster_name": running.node,
+        "product_version": reported_version(broker),
+        "product_name": broker.settings.product,
+        "rabbitmq_version": reported_version(broker),
+        "cluster_name": broker.node,
         "disable_stats": False,
         "enable_queue_totals": True,
-        "message_stats": message_stats(running.counts),
-        "churn_rates": churn(running.counts),
+        "message_stats": message_stats(broker.counts),
+        "churn_rates": churn(broker.counts),
         "queue_totals": totals(facts),
-        "object_totals": _object_totals(running, vhosts, facts),
+        "object_totals": _object_totals(broker, vhosts, facts),
         "statistics_db_event_queue": 0,
     }
-    if sees_server(asked.user):
-        told |= {"node": running.node, "listeners": _listeners(asked), "contexts": [], "problems": [*running.problems]}
-    return columns(told, asked.query)
+    if sees_server(request.user):
+        item |= {"node": broker.node, "listeners": _listeners(request), "contexts": [], "problems": [*broker.problems]}
+    return columns(item, request.query)
 
 
-def nodes(asked: HttpRequest) -> Any:
-    return listed([_node(asked)], asked.query)
+def nodes(request: HttpRequest) -> Any:
+    return listed([_node(request)], request.query)
 
 
-def node(asked: HttpRequest) -> Any:
-    if asked.names["node"] != asked.running.node:
+def node(request: HttpRequest) -> Any:
+    if request.names["node"] != request.broker.node:
         raise not_found()
-    return columns(_node(asked), asked.query)
+    return columns(_node(request), request.query)
 
 
-def vhosts(asked: HttpRequest) -> Any:
-    """Whoever may look at the server sees that a vhost is there, also without a permission in it."""
-    running, user = asked.running, asked.user
-    vhosts = running.vhosts.every() if sees_server(user) else visible(running, user)
-    return listed(_vhosts(asked, vhosts), asked.query)
+def vhosts(request: HttpRequest) -> Any:
+    """Users who see the server see all vhosts, also without a permission in them."""
+    broker, user = request.broker, request.user
+    vhosts = broker.vhosts.every() if sees_server(user) else visible(broker, user)
+    return listed(_vhosts(request, vhosts), request.query)
 
 
-def vhost(asked: HttpRequest) -> Any:
-    return columns(_vhosts(asked, [asked.vhost])[0], asked.query)
+def vhost(request: HttpRequest) -> Any:
+    return columns(_vhosts(request, [request.vhost])[0], request.query)
 
 
 # -- parts -------------------------------------------------------------------------------------------------------
 
 
-def reported_version(running: BrokerView) -> str:
-    """As in the handshake of AMQP."""
-    return running.settings.announced_version
+def reported_version(broker: BrokerView) -> str:
+    """The version in the AMQP handshake."""
+    return broker.settings.announced_version
 
 
 def message_stats(counts: MessageCounters) -> dict[str, int]:
@@ -103,7 +103,7 @@ def message_stats(counts: MessageCounters) -> dict[str, int]:
 
 
 def delivered(counts: MessageCounters) -> int:
-    """In all the ways there are."""
+    """Deliveries to consumers and by get, with and without acknowledgement."""
     consumed = counts.delivered_manual_ack + counts.delivered_auto_ack
     return consumed + counts.got_manual_ack + counts.got_auto_ack
 
@@ -128,78 +128,78 @@ def totals(facts: Iterable[QueueFact]) -> dict[str, int]:
     return {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
 
 
-def _object_totals(running: BrokerView, vhosts: Sequence[Vhost], facts: Sequence[QueueFact]) -> dict[str, int]:
+def _object_totals(broker: BrokerView, vhosts: Sequence[Vhost], facts: Sequence[QueueFact]) -> dict[str, int]:
     exchanges = 0
     for open_vhost in vhosts:
         with open_vhost.lock:
             exchanges += open_vhost.routing.exchange_count
     return {
-        "channels": running.channel_count,
-        "connections": running.connection_count,
+        "channels": broker.channel_count,
+        "connections": broker.connection_count,
         "consumers": sum(fact.numbers.consumers for fact in facts),
         "exchanges": exchanges,
         "queues": len(facts),
     }
 
 
-def _vhosts(asked: HttpRequest, vhosts: Sequence[Vhost]) -> list[dict[str, Any]]:
+def _vhosts(request: HttpRequest, vhosts: Sequence[Vhost]) -> list[dict[str, Any]]:
     by_name: dict[str, list[QueueFact]] = {open_vhost.vhost.name: [] for open_vhost in vhosts}
-    for fact in asked.source.facts.of(vhosts):
+    for fact in request.source.facts.of(vhosts):
         by_name[fact.vhost].append(fact)
-    return [_vhost(open_vhost.vhost, asked.running.node, by_name[open_vhost.vhost.name]) for open_vhost in vhosts]
+    return [_vhost(open_vhost.vhost, request.broker.node, by_name[open_vhost.vhost.name]) for open_vhost in vhosts]
 
 
 def _vhost(row: VhostRow, node_name: str, facts: list[QueueFact]) -> dict[str, Any]:
     tags = list(row.tags)
-    told = {"name": row.name, "description": row.description, "tags": tags, "default_queue_type": "undefined"}
+    item = {"name": row.name, "description": row.description, "tags": tags, "default_queue_type": "undefined"}
     metadata = {"description": row.description, "tags": tags}
-    return told | {"metadata": metadata, "tracing": False, "cluster_state": {node_name: "running"}} | totals(facts)
+    return item | {"metadata": metadata, "tracing": False, "cluster_state": {node_name: "running"}} | totals(facts)
 
 
-def _node(asked: HttpRequest) -> dict[str, Any]:
-    running = asked.running
-    process = process_facts(running.environment.files)
-    settings = running.settings
+def _node(request: HttpRequest) -> dict[str, Any]:
+    broker = request.broker
+    process = process_facts(broker.environment.files)
+    settings = broker.settings
     return {
-        "name": running.node,
+        "name": broker.node,
         "type": "disc",
-        "running": not running.is_draining,
-        "uptime": (running.environment.clock.wall_ns() - running.started_ns) // 1_000_000,
+        "running": not broker.is_draining,
+        "uptime": (broker.environment.clock.wall_ns() - broker.started_ns) // 1_000_000,
         "os_pid": str(os.getpid()),
         "processors": os.cpu_count() or 1,
         "mem_used": process.resident_bytes,
-        "mem_limit": running.memory_limit_bytes,
-        "mem_alarm": Alarm.MEMORY in running.alarms,
+        "mem_limit": broker.memory_limit_bytes,
+        "mem_alarm": Alarm.MEMORY in broker.alarms,
         "mem_calculation_strategy": "rss",
-        "disk_free": running.environment.files.free_bytes(running.database.directory),
+        "disk_free": broker.environment.files.free_bytes(broker.database.directory),
         "disk_free_limit": settings.disk_free_min_bytes,
-        "disk_free_alarm": Alarm.DISK in running.alarms,
+        "disk_free_alarm": Alarm.DISK in broker.alarms,
         "fd_used": process.open_files,
         "fd_total": process.open_files_max,
-        "sockets_used": running.connection_count,
+        "sockets_used": broker.connection_count,
         "sockets_total": process.open_files_max,
         "rates_mode": "none",
         "exchange_types": _exchange_types(),
         "auth_mechanisms": [_offered(name, f"SASL {name}") for name in settings.mechanisms],
-        "applications": [{"name": "warren", "description": settings.product, "version": running.version}],
+        "applications": [{"name": "warren", "description": settings.product, "version": broker.version}],
         "contexts": [],
         "log_files": [],
-        "db_dir": running.database.directory,
+        "db_dir": broker.database.directory,
         "config_files": [],
         "enabled_plugins": [],
         "partitions": [],
         "cluster_links": [],
-        **churn(running.counts),
+        **churn(broker.counts),
     }
 
 
-def _listeners(asked: HttpRequest) -> list[dict[str, Any]]:
-    return [_listener(each, asked.running.node) for each in asked.source.listeners()]
+def _listeners(request: HttpRequest) -> list[dict[str, Any]]:
+    return [_listener(each, request.broker.node) for each in request.source.listeners()]
 
 
 def _listener(listener: Listener, node_name: str) -> dict[str, Any]:
-    told = {"node": node_name, "protocol": listener.protocol, "ip_address": listener.host, "port": listener.port}
-    return told | {"socket_opts": {}}
+    item = {"node": node_name, "protocol": listener.protocol, "ip_address": listener.host, "port": listener.port}
+    return item | {"socket_opts": {}}
 
 
 def _exchange_types() -> list[dict[str, Any]]:

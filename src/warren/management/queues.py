@@ -1,7 +1,7 @@
-"""Queues, as the API tells of them.
+"""Queues in the API.
 
-Only what is known is told: rates need two looks, and whoever wants one has two. What RabbitMQ tells of its own insides
-(reductions, garbage collection) is not here.
+Only known values are shown. There are no rates: a client that needs one reads the counters twice. RabbitMQ's internals
+(reductions, garbage collection) are not shown.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from warren.management.listing import columns, listed
 from warren.management.requests import HttpRequest, not_found, visible
 
 
-def every(asked: HttpRequest) -> Any:
-    """In all vhosts that the user sees."""
-    return _listed(asked, asked.source.facts.of(visible(asked.running, asked.user)))
+def every(request: HttpRequest) -> Any:
+    """Queues of all vhosts that the user sees."""
+    return _listed(request, request.source.facts.of(visible(request.broker, request.user)))
 
 
-def of_vhost(asked: HttpRequest) -> Any:
-    return _listed(asked, asked.source.facts.of([asked.vhost]))
+def of_vhost(request: HttpRequest) -> Any:
+    return _listed(request, request.source.facts.of([request.vhost]))
 
 
-def one(asked: HttpRequest) -> Any:
-    fact = asked.source.facts.one(asked.vhost, asked.names["name"])
+def one(request: HttpRequest) -> Any:
+    fact = request.source.facts.one(request.vhost, request.names["name"])
     if fact is None:
         raise not_found()
-    return columns(queue_item(fact, asked.running.node) | {"consumer_details": []}, asked.query)
+    return columns(queue_item(fact, request.broker.node) | {"consumer_details": []}, request.query)
 
 
-def _listed(asked: HttpRequest, facts: list[QueueFact]) -> Any:
-    node = asked.running.node
-    return listed([queue_item(fact, node) for fact in facts], asked.query)
+def _listed(request: HttpRequest, facts: list[QueueFact]) -> Any:
+    node = request.broker.node
+    return listed([queue_item(fact, node) for fact in facts], request.query)
 
 
 def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
 
 
 def shown(value: Any) -> Any:
-    """What an AMQP table holds, as JSON can say it: for reading, not for reading back."""
+    """A value of an AMQP table as JSON; not reversible."""
     match value:
         case Mapping():
             return {str(key): shown(each) for key, each in value.items()}

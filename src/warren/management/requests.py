@@ -1,34 +1,36 @@
-"""Settings of the management. Documented in docs/operating.md; a test compares.
+"""HTTP requests: settings, refusals, access rules, the route table, and reading of bodies.
 
-Answers that say no, in RabbitMQ's shape: {"error": …, "reason": …}.
+Refusals have RabbitMQ's shape: {"error": …, "reason": …}.
 
     401  not logged in (with a challenge), or not permitted (without: another password would not help)
-    404  no such thing        405, 406, 415  asked for in a way that is not offered        408, 413  too slow, too long
+    404  not found        405, 406, 415  method, type or encoding not offered        408, 413  too slow, too long
 
 RabbitMQ spells it `not_authorized` where the login failed and `not_authorised` everywhere else; clients know both.
 
-Who may ask for what: RabbitMQ's tags, and which vhosts somebody sees.
+Access rules are RabbitMQ's user tags, and decide which vhosts a user sees.
 
-    management      may log in here, and sees the vhosts in which something is permitted to it
+    management      may log in here, and sees the vhosts in which it has a permission
     policymaker     the same, and policies                       monitoring    the same, and the server itself
     administrator   everything, in every vhost
 
-A tag is not a permission: in a vhost that somebody sees, what is done to queues and exchanges is asked of the table of
-`broker.permissions` besides, as for AMQP.
+A tag is not a permission: operations on queues and exchanges of a visible vhost are also checked against the table of
+`broker.permissions`, as for AMQP.
 
-The route table's shape: (path, method, who may, handler), and how a request finds its row.
+A route is (path, method, access rule, handler).
 
-    /api/queues/%2F/a%2Fb        split at the slashes that were sent, then each part decoded: vhost "/", queue "a/b"
+    /api/queues/%2F/a%2Fb        split at the raw slashes, then each part decoded: vhost "/", queue "a/b"
 
-A handler is a plain function that may block: it gets what was `HttpRequest` and returns what is answered in JSON, or raises a
-refusal. It never sees a request that its row does not permit.
+A handler is a plain function that may block: it receives an `HttpRequest` and returns the content of the answer, or
+raises a refusal. It is only called for requests that its route permits.
 
-What comes after the head of a request: read with a limit and a clock, then understood as JSON.
+A body is read with a size limit and a time limit, then parsed as JSON.
 
-    pieces ──counted as they come──▶ bytes ──brackets counted, strings passed over──▶ json.loads ──▶ an object
+    pieces ──counted on arrival──▶ bytes ──brackets counted, strings skipped──▶ json.loads ──▶ an object
 
-Always true: no more than the limit is held, whatever Content-Length says; nothing that is nested too deeply reaches the
-parser, which would call itself for each level; compressed bodies are not unpacked, but refused.
+Invariants of bodies: no more than the limit is buffered, whatever Content-Length is; a body that is nested too deeply
+does not reach the parser, which is recursive; compressed bodies are refused.
+
+The settings are documented in docs/operating.md; a test compares.
 """
 
 from __future__ import annotations
@@ -60,15 +62,15 @@ from warren.management.broker_facts import BrokerView, Listener, QueueFacts
 @dataclass(frozen=True, slots=True)
 class ManagementSettings:
     header_bytes_max: int = 16 << 10  # the head of a request
-    header_seconds: float = 10.0  # a client has so long to send one
+    header_seconds: float = 10.0  # time limit for sending it
     body_bytes_max: int = 1 << 20
-    body_seconds: float = 10.0  # … and so long for what follows it
+    body_seconds: float = 10.0  # time limit for sending the body
     json_depth_max: int = 32
     connections_max: int = 256  # at one address; further requests are answered 503
-    reader_seconds: float = 30.0  # an answer of which nothing was read for so long is given up
-    idle_seconds: int = 30  # a connection that asks nothing is closed
+    reader_seconds: float = 30.0  # a client that reads nothing for this long is disconnected
+    idle_seconds: int = 30  # an idle connection is closed
     threads: int = 4  # that answer requests
-    stop_seconds: int = 5  # requests that are under way have so long when the server stops
+    stop_seconds: int = 5  # time limit for running requests when the server stops
 
 
 CHALLENGE = {"www-authenticate": 'Basic realm="RabbitMQ Management"'}
@@ -116,7 +118,7 @@ def is_not_permitted(error: WarrenError) -> bool:
 
 
 def refusal_of(error: WarrenError) -> HttpRefusal:
-    """What the broker refuses, as HTTP says it."""
+    """The HTTP refusal for an error of the broker."""
     match error:
         case HttpRefusal():
             return error
@@ -139,23 +141,28 @@ POLICYMAKER: Final = "policymaker"
 MANAGEMENT: Final = "management"
 TAGS: Final = (ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT)
 
-# Whoever could open the socket of this machine: it is of this user, and mode 0600.
+# The user of requests at the local socket, which has mode 0600.
 SOCKET_USER: Final = UserRow(UserId(0), "local socket", "", "", (ADMINISTRATOR,))
 
 
 class AccessRule(Enum):
-    """The value: who may, and what the others are told."""
+    """The value: the tags that permit access, and the reason that other users get."""
 
-    ANYBODY = (), ""
+    ANY_USER = (), ""
     MANAGEMENT = TAGS, "Not management user"
     MONITORING = (ADMINISTRATOR, MONITORING), "Not monitor user"
     POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "Not policymaker user"
     ADMINISTRATOR = (ADMINISTRATOR,), "Not administrator user"
 
+    @property
+    def tag(self) -> str:
+        """The name of the rule in the list of routes (`/api`)."""
+        return "anybody" if self is AccessRule.ANY_USER else self.name.lower()
+
     def check(self, user: UserRow) -> None:
-        """Refused if none of its tags will do. Whoever may not even log in is told that first."""
-        for who in (AccessRule.MANAGEMENT, self):
-            tags, reason = who.value
+        """Refused if the user has none of the tags. Missing access to the management is reported first."""
+        for rule in (AccessRule.MANAGEMENT, self):
+            tags, reason = rule.value
             if tags and not set(tags) & set(user.tags):
                 raise not_permitted(reason)
 
@@ -168,45 +175,45 @@ def sees_server(user: UserRow) -> bool:
     return bool({ADMINISTRATOR, MONITORING} & set(user.tags))
 
 
-def visible(running: BrokerView, user: UserRow) -> list[Vhost]:
-    """The vhosts whose contents somebody sees."""
-    vhosts = running.vhosts.every()
+def visible(broker: BrokerView, user: UserRow) -> list[Vhost]:
+    """The vhosts whose contents the user sees."""
+    vhosts = broker.vhosts.every()
     if is_administrator(user):
         return vhosts
-    with running.catalog.reading() as connection:
+    with broker.catalog.reading() as connection:
         permitted = {each.vhost_id for each in permissions.every(connection, user.id)}
     return [open_vhost for open_vhost in vhosts if open_vhost.vhost.id in permitted]
 
 
-def entered(running: BrokerView, user: UserRow, name: str) -> Vhost:
-    """The vhost of this name; one that is not there is told as such, one that is not theirs as not permitted."""
-    found = next((open_vhost for open_vhost in running.vhosts.every() if open_vhost.vhost.name == name), None)
+def entered(broker: BrokerView, user: UserRow, name: str) -> Vhost:
+    """The vhost of this name; 404 if it does not exist, 401 if the user may not access it."""
+    found = next((open_vhost for open_vhost in broker.vhosts.every() if open_vhost.vhost.name == name), None)
     if found is None:
         raise not_found()
-    if not is_administrator(user) and not _is_permitted(running, user, found.vhost.id):
+    if not is_administrator(user) and not _is_permitted(broker, user, found.vhost.id):
         raise not_permitted("User not authorised to access virtual host")
     return found
 
 
-def access_of(running: BrokerView, user: UserRow, open_vhost: Vhost) -> Access:
-    """What it may do there, for `authorize`. The socket's user may do everything."""
+def access_of(broker: BrokerView, user: UserRow, open_vhost: Vhost) -> Access:
+    """The user's permissions in the vhost, for `authorize`. The user of the local socket may do everything."""
     if user is SOCKET_USER:
         return Access(user.name, open_vhost.vhost.name, ".*", ".*", ".*", {})
-    return access_to(running.catalog, user, open_vhost.vhost)
+    return access_to(broker.catalog, user, open_vhost.vhost)
 
 
-def _is_permitted(running: BrokerView, user: UserRow, vhost: VhostId) -> bool:
-    with running.catalog.reading() as connection:
+def _is_permitted(broker: BrokerView, user: UserRow, vhost: VhostId) -> bool:
+    with broker.catalog.reading() as connection:
         return permissions.get(connection, user.id, vhost) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class FactsSource:
-    """What handlers read from."""
+    """The data sources of handlers."""
 
-    running: BrokerView
+    broker: BrokerView
     facts: QueueFacts
-    listeners: Callable[[], Sequence[Listener]]  # all of them, our own too
+    listeners: Callable[[], Sequence[Listener]]  # of broker and management
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +226,8 @@ class HttpRequest:
     open_vhost: Vhost | None = None  # the vhost, where the path names one that this user sees
 
     @property
-    def running(self) -> BrokerView:
-        return self.source.running
+    def broker(self) -> BrokerView:
+        return self.source.broker
 
     @property
     def vhost(self) -> Vhost:
@@ -229,7 +236,7 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """Where 200 is not enough."""
+    """An answer with a status other than 200."""
 
     content: Any
     status: int = 200
@@ -242,9 +249,9 @@ JSON = "application/json"
 class HttpRoute(NamedTuple):
     path: str
     method: str
-    who: AccessRule
+    rule: AccessRule
     handler: Handler
-    content_type: str = JSON  # of another type, the handler returns the text itself
+    content_type: str = JSON  # for other types the handler returns the text
 
 
 class RouteMatch(NamedTuple):
@@ -253,7 +260,7 @@ class RouteMatch(NamedTuple):
 
 
 class HttpRoutes:
-    """Rows by their paths."""
+    """The route table, by path."""
 
     def __init__(self, routes: Sequence[HttpRoute]) -> None:
         self._by_length: dict[int, dict[tuple[str, ...], dict[str, HttpRoute]]] = {}
@@ -262,7 +269,7 @@ class HttpRoutes:
             self._by_length.setdefault(len(parts), {}).setdefault(parts, {})[route.method] = route
 
     def find(self, raw_path: bytes) -> RouteMatch:
-        """Refused if nothing has this path. One slash at the end is no matter."""
+        """404 if no route has this path. One trailing slash is ignored."""
         parts = [_decoded(part) for part in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
         for template, by_method in self._by_length.get(len(parts), {}).items():
             if all(_is_name(want) or want == part for want, part in zip(template, parts, strict=True)):
@@ -282,7 +289,7 @@ def _decoded(part: bytes) -> str:
         raise not_found() from error
 
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.?)*+"?', re.DOTALL)  # also one that does not end: no byte is looked at twice
+_STRING = re.compile(rb'"(?:[^"\\]|\\.?)*+"?', re.DOTALL)  # unterminated ones too: every byte is scanned once
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
@@ -298,8 +305,8 @@ async def read_body(request: Request, settings: ManagementSettings) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
         raise HttpRefusal(415, "unsupported_encoding", "Compressed bodies are not read")
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and (len(told) > 18 or int(told) > settings.body_bytes_max):
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and (len(length) > 18 or int(length) > settings.body_bytes_max):
         raise _too_long(settings)
     body = bytearray()
     try:
@@ -316,22 +323,22 @@ async def read_body(request: Request, settings: ManagementSettings) -> bytes:
 
 
 def json_object(body: bytes, depth_max: int) -> dict[str, Any]:
-    """Empty, if there is no body."""
+    """The JSON object; empty if there is no body."""
     if not body:
         return {}
     if depth_of(body) > depth_max:
         raise bad_request(f"JSON is nested deeper than {depth_max}")
     try:
-        told = json.loads(body, parse_constant=_refuse_constant)
+        parsed = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise bad_request("not_json") from error
-    if not isinstance(told, dict):
+    if not isinstance(parsed, dict):
         raise bad_request("not_json")
-    return told
+    return parsed
 
 
 def depth_of(body: bytes) -> int:
-    """How many brackets are open at most."""
+    """The maximum nesting of brackets."""
     brackets = _STRING.sub(b"", body).translate(None, delete=_NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 

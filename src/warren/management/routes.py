@@ -1,10 +1,10 @@
-"""The first pages of the HTTP port: `/` for a person with a browser, `/api` for a program. Both need no login, and tell
-nothing that `/api/version` and the service checks do not.
+"""All routes: path, method, access rule and handler. A test requests every row with every tag.
 
-All routes: path, method, who may, and what answers. A test walks every row with every tag.
+HEAD is served with GET, and OPTIONS with every route. Where the path has a {vhost}, the user must see it. Routes that
+use queues or exchanges also check `broker.permissions`.
 
-HEAD goes with GET, and OPTIONS with everything. Where the path names a {vhost}, only those get there who see it. A row
-that touches queues or exchanges asks `broker.permissions` besides what stands here.
+`/` is a page for browsers, `/api` a list of the routes for programs. Neither needs a login, and neither shows more than
+`/api/version` and the service checks do.
 """
 
 from __future__ import annotations
@@ -38,31 +38,29 @@ _PAGE = """<!DOCTYPE html>
 """
 
 
-def page(asked: HttpRequest) -> Any:
-    running = asked.running
-    state = "The broker is stopping." if running.is_draining else "The broker is running."
-    return _PAGE.format(
-        product=escape(running.settings.product), version=escape(reported_version(running)), state=state
-    )
+def page(request: HttpRequest) -> Any:
+    broker = request.broker
+    state = "The broker is stopping." if broker.is_draining else "The broker is running."
+    return _PAGE.format(product=escape(broker.settings.product), version=escape(reported_version(broker)), state=state)
 
 
 def listing(routes: Sequence[HttpRoute]) -> list[dict[str, str]]:
-    return [{"path": route.path, "method": route.method, "tag": route.who.name.lower()} for route in routes]
+    return [{"path": route.path, "method": route.method, "tag": route.rule.tag} for route in routes]
 
 
 _CHECKS: Final = "/api/health/checks"
 
 
-def _get(path: str, who: AccessRule, handler: Handler) -> HttpRoute:
-    return HttpRoute(path, "GET", who, handler)
+def _get(path: str, rule: AccessRule, handler: Handler) -> HttpRoute:
+    return HttpRoute(path, "GET", rule, handler)
 
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/", "GET", AccessRule.ANYBODY, page, HTML),
-    _get("/api", AccessRule.ANYBODY, lambda asked: listing(ROUTES)),
+    HttpRoute("/", "GET", AccessRule.ANY_USER, page, HTML),
+    _get("/api", AccessRule.ANY_USER, lambda request: listing(ROUTES)),
     _get("/api/overview", AccessRule.MANAGEMENT, server.overview),
     _get("/api/whoami", AccessRule.MANAGEMENT, server.whoami),
-    _get("/api/version", AccessRule.ANYBODY, server.version),
+    _get("/api/version", AccessRule.ANY_USER, server.version),
     _get("/api/cluster-name", AccessRule.MANAGEMENT, server.cluster_name),
     _get("/api/nodes", AccessRule.MONITORING, server.nodes),
     _get("/api/nodes/{node}", AccessRule.MONITORING, server.node),
@@ -77,8 +75,8 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get(f"{_CHECKS}/virtual-hosts", AccessRule.MANAGEMENT, health.virtual_hosts),
     _get(f"{_CHECKS}/port-listener/{{port}}", AccessRule.MANAGEMENT, health.port_listener),
     _get(f"{_CHECKS}/protocol-listener/{{protocol}}", AccessRule.MANAGEMENT, health.protocol_listener),
-    _get(f"{_CHECKS}/is-in-service", AccessRule.ANYBODY, health.in_service),
-    _get(f"{_CHECKS}/ready-to-serve-clients", AccessRule.ANYBODY, health.in_service),
+    _get(f"{_CHECKS}/is-in-service", AccessRule.ANY_USER, health.in_service),
+    _get(f"{_CHECKS}/ready-to-serve-clients", AccessRule.ANY_USER, health.in_service),
     _get(f"{_CHECKS}/node-is-quorum-critical", AccessRule.MANAGEMENT, health.quorum_critical),
     _get(f"{_CHECKS}/node-is-mirror-sync-critical", AccessRule.MANAGEMENT, health.quorum_critical),
 )

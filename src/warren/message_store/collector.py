@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from warren.base.environment import Clock
 from warren.base.errors import Damage, Refused
 from warren.base.ids import FileNumber, Lsn, QueueId
-from warren.base.threads import Background, Condition, StartedThread, Threads
+from warren.base.threads import Background, BackgroundLoop, Condition, Threads
 from warren.message_store.body_files import BodyFiles
 from warren.message_store.body_format import Body, decode_stored, encode_stored
 from warren.message_store.index import BodyMove, IndexEntry, LocationIndex
@@ -261,62 +261,34 @@ class CollectorThread:
     ) -> None:
         self._clock = clock
         self._collectors = collectors
-        self._seconds = seconds
         self._scan_seconds = scan_seconds
         self._counted_ns = clock.monotonic_ns()
-        self._changed = threads.condition()
-        self._is_requested = False
-        self._is_stopping = False
-        self._is_running = False
-        self._is_awaited = False  # a caller waits in `run_pass`
         self._task = background.task("store-gc", "garbage in the message store is not collected")
-        self.passes = 0  # completed
-        self._running: StartedThread = threads.start("warren-store-gc", self._run)
+        self._loop = BackgroundLoop(threads, clock, self._task, lambda is_requested: self._run_pass())
+        self._loop.start("warren-store-gc", seconds)
+
+    @property
+    def passes(self) -> int:
+        """Rounds that have ended."""
+        return self._loop.rounds
 
     def wake(self) -> None:
-        """Request a pass."""
-        with self._changed:
-            self._is_requested = True
-            self._changed.notify_all()
+        """Request a round."""
+        self._loop.request()
 
     def run_pass(self) -> None:
-        """Request a pass, and wait until one that began after this call has ended."""
-        with self._changed:
-            wanted = self.passes + (2 if self._is_running else 1)
-            self._is_requested = self._is_awaited = True
-            self._changed.notify_all()
-            while self.passes < wanted and not self._is_stopping:
-                self._changed.wait()
+        """Request a round; return when a round that began after this call has ended."""
+        self._loop.run_and_wait()
 
     def stop(self) -> None:
-        """Stop after the current pass."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        self._running.join()
+        """End after the current round."""
+        self._loop.stop()
 
     def alarms(self) -> list[str]:
         return [*self._task.alarms(), *(alarm for collector in self._collectors for alarm in collector.alarms())]
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._is_requested and not self._is_stopping:
-                    self._changed.wait(self._seconds)
-                self._is_requested = self._is_awaited = False
-                if self._is_stopping:
-                    return
-                self._is_running = True
-            is_good = self._task.run(self._run_pass)
-            with self._changed:
-                self.passes += 1
-                self._is_running = False
-                self._changed.notify_all()
-                if not is_good:
-                    self._task.back_off(self._changed, self._clock, lambda: self._is_stopping or self._is_awaited)
-
     def _run_pass(self) -> None:
-        """Repeat while files are released."""
+        """As long as there is something to do: what was copied may soon be garbage, too, but not at once."""
         now_ns = self._clock.monotonic_ns()
         is_liveness_scan_due = now_ns - self._counted_ns >= self._scan_seconds * 1e9
         if is_liveness_scan_due:
@@ -324,5 +296,5 @@ class CollectorThread:
         for collector in self._collectors:
             if is_liveness_scan_due:
                 collector.count_again()
-            while collector.run().released and not self._is_stopping:
+            while collector.run().released and not self._loop.is_stopping:
                 continue

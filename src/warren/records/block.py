@@ -1,9 +1,9 @@
-"""Building a block, and looking at one.
+"""Blocks: building one, and checking one.
 
-A `BlockDraft` is a block that does not yet know its place: its body and the body's share of the checksum are ready, made
-outside any lock; `BlockDraft.place` stamps offset, epoch and incarnation and finishes the checksum in a microsecond.
-`look` is the other direction: a header and a verified body, or a verdict why there is none. Bytes from the disk get
-the same bounds checks as bytes from the wire: nothing is allocated or sliced before the header's sizes are checked.
+A `BlockDraft` is a block without an offset: its body and the body's part of the checksum are computed outside any lock;
+`BlockDraft.place` fills in offset, epoch and incarnation and completes the checksum in a microsecond. `check_block` is
+the reverse: a header and a verified body, or a verdict. Bytes from the disk get the same bounds checks as bytes from
+the wire: nothing is allocated or sliced before the header's sizes are checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warren.base.checksum import crc32
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
 from warren.records.format import (
@@ -24,6 +23,7 @@ from warren.records.format import (
     MAGIC,
     BlockKind,
     BlockVerdict,
+    crc32,
     padded,
 )
 
@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class FileIdentity(NamedTuple):
-    """What a block must name to be a block of this life of this file."""
+    """What a block must contain to belong to this incarnation of a file."""
 
     timeline: TimelineId
     incarnation: Incarnation
@@ -61,7 +61,7 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class BlockDraft:
-    """A block without a place."""
+    """A block without an offset."""
 
     kind: BlockKind
     entries: int
@@ -99,11 +99,11 @@ class BlockDraft:
 
 
 def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: StreamId = StreamId(0)) -> BlockDraft:
-    """A draft of the pieces, padded with zeros to a multiple of 8. What could not be read again is not drafted."""
+    """A draft of the pieces, padded with zeros to a multiple of 8. `Misuse` if a reader would reject its size."""
     size = sum(len(piece) for piece in pieces)
     if size > BLOCK_BYTES_MAX:
         raise Misuse(
-            f"a block of {size} bytes is over the limit of {BLOCK_BYTES_MAX}: nobody could read it", "split it"
+            f"a block of {size} bytes is over the limit of {BLOCK_BYTES_MAX}: readers would reject it", "split it"
         )
     if padding := padded(size) - size:
         pieces = [*pieces, bytes(padding)]
@@ -113,11 +113,11 @@ def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: Strea
     return BlockDraft(kind, entries, stream, pieces, size + padding, checksum)
 
 
-def look(
+def check_block(
     view: memoryview, offset: int, identity: FileIdentity | None, file_offset: int | None = None
 ) -> Header | BlockVerdict:
-    """The header of the good block at `offset`, or why there is none. `identity` None takes any life (inspection). Of
-    a piece of a file `file_offset` says where in the file the block stands."""
+    """The header of the good block at `offset`, or the verdict. `identity` None accepts any incarnation (inspection).
+    `file_offset`: the block's offset in the file, if `view` is only a piece of it."""
     head = view[offset : offset + HEADER.size]
     if len(head) < HEADER.size:
         return BlockVerdict.TORN if any(head) else BlockVerdict.EMPTY
@@ -132,7 +132,7 @@ def look(
 
 
 def require_known_format(header: Header, path: str) -> None:
-    """Refuse a block that a newer version wrote; whatever else it says may mean something else there."""
+    """Refuse a block that a newer version wrote: its other fields may have another meaning."""
     if header.format > FORMAT_VERSION:
         where = f"{path} has a block of format {header.format} at byte {header.offset}"
         raise Refused(f"{where}, this warren reads up to {FORMAT_VERSION}", "use a newer warren")
@@ -148,5 +148,5 @@ def _is_whole(view: memoryview, header: Header, offset: int) -> bool:
 
 
 def _stale_or_torn(view: memoryview, header: Header, offset: int) -> BlockVerdict:
-    """A block of another life is nothing; one whose own checksum does not hold may be ours, damaged."""
+    """A whole block of another incarnation is stale; one with a wrong checksum may be a damaged block of this one."""
     return BlockVerdict.STALE if _is_whole(view, header, offset) else BlockVerdict.TORN

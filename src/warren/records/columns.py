@@ -1,14 +1,12 @@
-"""A column of whole numbers that need not be written out: constants and steady steps cost nothing.
+"""Columns: a batch of entries as blocks store it, scans yield it and the merge works on it.
 
-`NumberColumn` is what a block's column is in memory and on disk: one value for all, base + i × step, or base + data[i] in
-the narrowest width that holds it. `array()` gives numpy the plain values; a 64-bit column with base 0 is a view of the
-file itself.
+`NumberColumn` is a column of unsigned integers, in memory and on disk: one value for all, base + i × step, or
+base + data[i] in the narrowest width. Constants and sequences take no bytes. `array()` returns the plain values for
+numpy; a 64-bit column with base 0 is a view of the file itself.
 
-A batch of entries as columns: what a block holds, what a scan yields, what the merge works on.
-
-Keys and values are `Texts`: one heap of bytes and count + 1 offsets, the layout of numpy, Arrow and the block itself,
-so that none of the three needs a loop over rows to look at another's data. Fixed-length keys have `NumberColumn.sequence`
-offsets and cost no bytes.
+`Texts` holds keys or values: one heap of bytes and count + 1 offsets, the layout of numpy, Arrow and the block, so that
+none of the three needs a loop over rows to read another's data. Fixed-length keys have `NumberColumn.sequence` offsets
+and take no bytes for them.
 """
 
 from __future__ import annotations
@@ -138,7 +136,7 @@ class Texts:
         return self.end - self.start
 
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where each string starts, and how long it is."""
+        """Start and length of each string."""
         offsets = self.offsets.array().astype(np.int64)
         return offsets[:-1], np.diff(offsets)
 
@@ -156,7 +154,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """Entries side by side. All columns have the same count."""
+    """Entries as parallel columns, all of the same count."""
 
     kinds: NumberColumn
     storages: NumberColumn
@@ -166,7 +164,7 @@ class EntryColumns:
     values: Texts
     undo_prev: NumberColumn
     undo_next: NumberColumn
-    epochs: NumberColumn | None = None  # None: the epoch of the block they stand in
+    epochs: NumberColumn | None = None  # None: the epoch of their block
 
     @property
     def count(self) -> int:
@@ -189,8 +187,8 @@ class EntryColumns:
         return replace(self, majors=majors, minors=minors)
 
     def split(self, bytes_max: int) -> Iterator[EntryColumns]:
-        """Pieces whose keys and values come to at most `bytes_max` (a single larger entry stands alone), each of which
-        fits a block, however small its entries and wide its columns are."""
+        """Parts with at most `bytes_max` bytes of keys and values (a single larger entry is a part of its own). Each
+        part fits a block, regardless of entry sizes and column widths."""
         bytes_max = min(bytes_max, BLOCK_HEAP_BYTES_MAX)
         if self.keys.size_bytes + self.values.size_bytes <= bytes_max and self.count <= BLOCK_ROWS_MAX:
             yield self

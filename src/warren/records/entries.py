@@ -1,7 +1,7 @@
 """Entries to block body and back, column by column.
 
-Encoding copies no heap: the pieces are views, joined by the disk's gather write. Decoding copies nothing at all:
-every array is a view of the block, checked once against the body's bounds.
+Encoding does not copy the heap: the pieces are views, joined by the gather write. Decoding copies nothing: every array
+is a view of the block, checked once against the bounds of the body.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REQUIRED = (ColumnTag.KIND, ColumnTag.STORAGE, ColumnTag.KEY_OFFSETS, ColumnTag
 
 
 class Versions(Enum):
-    """Where a block's write versions stand."""
+    """Where the write versions of a block are stored."""
 
     WRITTEN = "in two columns"
     MINOR_ONLY = "major is the block's epoch; minors, not consecutive, are a column"
@@ -36,7 +36,7 @@ def draft_entries(
     kind: BlockKind = BlockKind.ENTRIES,
     versions: Versions = Versions.WRITTEN,
 ) -> BlockDraft:
-    """One block of these entries, not yet placed."""
+    """A draft of one block of these entries."""
     keys, values = entries.keys, entries.values
     columns = [
         (ColumnTag.KIND, entries.kinds),
@@ -51,7 +51,7 @@ def draft_entries(
     columns += [
         (tag, c)
         for tag, c in ((ColumnTag.UNDO_PREV, entries.undo_prev), (ColumnTag.UNDO_NEXT, entries.undo_next))
-        if _told(c)
+        if _is_written(c)
     ]
     if entries.epochs is not None:
         columns.append((ColumnTag.EPOCH, entries.epochs))
@@ -65,7 +65,7 @@ def draft_entries(
         at += size
     head.insert(0, BODY_HEAD.pack(len(columns), 0, at))
     heap = [_slice(keys), _slice(values)]
-    # A block is at least as many bytes long as it has entries: LSNs count on it.
+    # A block has at least as many bytes as entries: LSNs depend on it.
     short = entries.count - (at + len(heap[0]) + len(heap[1]))
     slack: list[Buffer] = [bytes(short)] if short > 0 else []
     return draft(kind, [b"".join(head), *data, *heap, *slack], entries.count, stream)
@@ -78,7 +78,7 @@ def read_entries(view: memoryview, header: Header) -> EntryColumns:
     at = BODY_HEAD.size + COLUMN.size * count
     if count > COLUMNS_MAX or not at <= heap_at <= len(body):
         raise Damage("a block's column directory does not fit its body", offset=header.offset)
-    if header.entries > len(body):  # a constant column takes no bytes: the count alone would say how much to allocate
+    if header.entries > len(body):  # a constant column takes no bytes: the count alone would size an allocation
         raise Damage(f"a block of {len(body)} bytes claims {header.entries} entries", offset=header.offset)
     columns: dict[int, NumberColumn] = {}
     for index in range(count):
@@ -91,7 +91,7 @@ def read_entries(view: memoryview, header: Header) -> EntryColumns:
     return _assemble(columns, body[heap_at:], header)
 
 
-def _told(numbers: NumberColumn) -> bool:
+def _is_written(numbers: NumberColumn) -> bool:
     return not (numbers.is_constant and numbers.base == 0)
 
 
@@ -161,7 +161,7 @@ def _assemble(columns: dict[int, NumberColumn], heap: memoryview, header: Header
 
 
 def _checked_end(offsets: NumberColumn, room: int, header: Header) -> int:
-    """Offsets start at 0, never step back and end inside the heap; only then may anybody slice by them."""
+    """Check that offsets start at 0, never decrease and end inside the heap, before anything is sliced by them."""
     end = offsets.at(offsets.count - 1)
     steady = offsets.deltas is None or not bool((offsets.deltas[1:] < offsets.deltas[:-1]).any())
     if offsets.at(0) != 0 or offsets.step < 0 or not 0 <= end <= room or not steady:

@@ -1,14 +1,12 @@
 # mypyc: compile
-"""The entries of a small block as lists, without numpy: for a few rows its calls cost more than the work.
+"""Small blocks: entries to a block body and back as lists, without numpy, whose calls cost more than the work for few
+rows.
 
-What it says is what `records.entries.read_entries` says of the same bytes; a test compares. It knows the columns of
-plain key-values and refuses all else by None: then the other one reads it, which also knows how to complain.
+`read_few` returns what `records.entries.read_entries` returns for the same bytes, and `body_of_rows` writes the bytes
+that `records.entries.draft_entries` writes for the same rows; tests compare both. `read_few` knows the columns of plain
+key-values and returns None for everything else: then `read_entries` reads the block, and reports its errors.
 
-Lists of entries to the body of a block, without numpy: for the few rows of a small session its calls cost more than
-the work.
-
-The bytes are those `records.entries.draft_entries` makes of the same rows; a test compares. Compiled by mypyc where
-there is a compiler; the same file runs uncompiled.
+Compiled by mypyc where there is a compiler; the same file runs uncompiled.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _STORAGE = int(ColumnTag.STORAGE)
 _MINOR = int(ColumnTag.MINOR)
 _KEY_OFFSETS = int(ColumnTag.KEY_OFFSETS)
 _VALUE_OFFSETS = int(ColumnTag.VALUE_OFFSETS)
-_WANTED = (_KIND, _STORAGE, _KEY_OFFSETS, _VALUE_OFFSETS)
+_REQUIRED = (_KIND, _STORAGE, _KEY_OFFSETS, _VALUE_OFFSETS)
 _CONSTANT = int(Encoding.CONSTANT)
 _SEQUENCE = int(Encoding.SEQUENCE)
 _OFFSET = int(Encoding.OFFSET)
@@ -33,7 +31,7 @@ _COLUMNS_MAX = 5
 
 @final
 class FewRows:
-    """Columns side by side; edges are where each string begins, counted from the start of the body."""
+    """Parallel columns; edges are the start of each string, relative to the start of the body."""
 
     def __init__(
         self,
@@ -47,12 +45,12 @@ class FewRows:
         self.storages = storages
         self.key_edges = key_edges
         self.value_edges = value_edges
-        self.minors = minors  # None: they follow one another
+        self.minors = minors  # None: consecutive
 
 
 def read_few(head: bytes, entries: int, body_bytes: int) -> FewRows | None:
-    """Of a body that has so many entries and bytes, and begins like this; None if this is not enough of it, or there is
-    more in it than plain key-values."""
+    """Read a body of `entries` entries and `body_bytes` bytes from its first bytes, `head`. None if `head` is too
+    short, or if the body has more than plain key-values."""
     if len(head) < BODY_HEAD.size:
         return None
     count, _, heap_at = BODY_HEAD.unpack_from(head)
@@ -62,7 +60,7 @@ def read_few(head: bytes, entries: int, body_bytes: int) -> FewRows | None:
     columns: dict[int, list[int]] = {}
     for index in range(count):
         tag, encoding, width, _, size, base = COLUMN.unpack_from(head, BODY_HEAD.size + COLUMN.size * index)
-        if tag not in _WANTED and tag != _MINOR:
+        if tag not in _REQUIRED and tag != _MINOR:
             return None
         rows = entries + 1 if tag in (_KEY_OFFSETS, _VALUE_OFFSETS) else entries
         numbers = _numbers(encoding, width, base, head[at : at + size], rows)
@@ -70,7 +68,7 @@ def read_few(head: bytes, entries: int, body_bytes: int) -> FewRows | None:
             return None
         columns[tag] = numbers
         at += padded(size)
-    for tag in _WANTED:
+    for tag in _REQUIRED:
         if tag not in columns:
             return None
     key_edges = _edges(columns[_KEY_OFFSETS], heap_at, body_bytes)
@@ -96,7 +94,7 @@ def _numbers(encoding: int, width: int, base: int, data: bytes, rows: int) -> li
 
 
 def _edges(offsets: list[int], start: int, end: int) -> list[int] | None:
-    """Offsets start at 0 and never step back; none points behind the end."""
+    """Offsets must start at 0, never decrease, and not point behind the end; else None."""
     if offsets[0] != 0:
         return None
     edges = [start]
@@ -158,7 +156,7 @@ def column(tag: int, numbers: list[int]) -> tuple[bytes, bytes]:
 
 
 def offsets(tag: int, items: list[bytes]) -> tuple[bytes, bytes]:
-    """Descriptor and data of where each string begins; nothing is written for strings of one length."""
+    """Descriptor and data of the string offsets; strings of equal length take no data but the step."""
     sizes = [len(item) for item in items]
     first = sizes[0]
     if sizes.count(first) == len(sizes):

@@ -1,1 +1,2 @@
-"""Stand-ins for the machine: disk, power, time, chance and threads, each from a seed. Shipped: users test with them."""
+"""Fakes for tests: a disk in memory, faults and power cuts, a manual clock, seeded random numbers. Shipped for
+users."""

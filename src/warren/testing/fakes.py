@@ -1,6 +1,6 @@
-"""A clock that moves only when it is told to. Wall time may be set backwards, as it is on real machines.
+"""A manual clock and seeded random numbers.
 
-Chance from a seed: the same seed gives the same ids, so that one seed is one run.
+The wall time may be set backwards, as on real machines. The same seed gives the same ids, so that one seed is one run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ START_WALL_NS = 1_700_000_000_000_000_000
 
 
 class ManualClock:
-    """Is a `base.clock.Clock`."""
+    """A `Clock` that moves only on request."""
 
     __slots__ = ("_monotonic_ns", "_wall_ns")
 
@@ -28,19 +28,19 @@ class ManualClock:
         return self._monotonic_ns
 
     def advance_ns(self, duration_ns: int) -> None:
-        """Let time pass on both clocks."""
+        """Advance both clocks."""
         if duration_ns < 0:
-            raise Misuse(f"time can not pass by {duration_ns} ns", "to set the wall clock back, use set_wall_ns")
+            raise Misuse(f"time cannot advance by {duration_ns} ns", "to set the wall clock back, use set_wall_ns")
         self._wall_ns += duration_ns
         self._monotonic_ns += duration_ns
 
     def set_wall_ns(self, wall_ns: int) -> None:
-        """Somebody sets the wall clock, to whatever they like; the monotonic clock does not notice."""
+        """Set the wall clock to any time; the monotonic clock is unaffected."""
         self._wall_ns = wall_ns
 
 
 class SeededRandom:
-    """Is a `base.rng.Chance`."""
+    """A `Random` with a seed."""
 
     __slots__ = ("_random",)
 

@@ -1,4 +1,6 @@
-"""What can go wrong with one operation, as a rule: which operation, on which path, when, how often.
+"""A disk that fails by rules, and loses power at step n. Wraps any `Files`.
+
+A fault is a rule: which operation, on which path, when, how often.
 
     Fault(Kind.IO_ERROR, "read", "*/000017.log")                    one read of that file fails
     Fault(Kind.IO_ERROR, "sync", "*.log")                           one sync fails; its handle stays dead
@@ -6,22 +8,20 @@
     Fault(Kind.SHORT_WRITE, "write", at_step=12, fraction=0.3)      step 12 writes three tenths, then fails
     full = Fault(Kind.NO_SPACE, times=None, is_armed=False)         a switch: full.is_armed = True … False
 
-A short write which the system lets us continue is invisible behind the seam: `LocalFile.write_at` goes on until all is
-written (tests/files/test_local.py). So `SHORT_WRITE` is the other one: a part is written, then the disk fails.
+A short write that the system permits to continue is invisible here: `LocalFile.write_at` continues until all is
+written (tests/files/test_local.py). `SHORT_WRITE` is the other kind: a part is written, then the disk fails.
 
-A disk that fails where it is told, and loses power at step n. Wraps any `Files`.
-
-Every operation that changes the disk is a *step*; `steps` lists them, and its index is the step's number. So a crash
-test runs once to count them, then once for each: `FaultyFiles(disk, cut_at=n)`. Reading is no step (a cut before a read
-leaves what a cut before the next change leaves), but faults meet reads too. `make_directories` is a step per new level.
+Every operation that changes the disk is a *step*; `steps` lists them, and its index is the step's number. A crash test
+runs once to count them, then once for each: `FaultyFiles(disk, cut_at=n)`. Reading is not a step (a cut before a read
+leaves what a cut before the next change leaves), but faults apply to reads too. `make_directories` is a step per new
+level.
 
 A power cut comes *before* step n or, with `cut_fraction`, *during* it: that part of a write is done; any other
-operation is done whole, and nobody learns of it. It raises `PowerCut`, and so does every later operation (handles are
-closed underneath all the same, so that a real disk's do not leak). Then `disk.crash(model, chance)` says what is left.
+operation is done completely, but does not return. It raises `PowerCut`, and so does every later operation (handles are
+still closed underneath, so that those of a real disk do not leak). Then `disk.crash(model, rng)` returns what is left.
 
-Faults are rules (`testing.faults`). A failed sync is `SyncFailed`, and the handle is dead as the contract says: its
-later writes and syncs fail too. `pause` is called before each operation, `on_cut` when the power goes: see
-`stepped_threads`.
+A failed sync is `SyncFailed`, and the handle is dead as the protocol requires: its later writes and syncs fail too.
+`pause` is called before each operation, `on_cut` at the power cut: see `stepped_threads`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ CHANGING = GROWING | SYNCING | {"rename", "remove", "remove_directory"}  # these
 
 class FaultKind(Enum):
     IO_ERROR = "input/output error"
-    SHORT_WRITE = "short write, then input/output error"  # meets only WRITING
-    NO_SPACE = "no space left"  # meets only GROWING: a full disk can still be read, synced and freed
+    SHORT_WRITE = "short write, then input/output error"  # applies only to WRITING
+    NO_SPACE = "no space left"  # applies only to GROWING: a full disk can still be read, synced and freed
 
 
 class Pages(Enum):
-    """What a failed sync does to the bytes that were on their way (on a memory disk; a real one does as it likes)."""
+    """What a failed sync does to the unsynced bytes (on a memory disk; a real one is not controlled)."""
 
     DIRTY = "still unsynced: a crash may keep them or not"
     CLEAN = "taken for clean: read from the cache, never written"
@@ -63,7 +63,7 @@ class Pages(Enum):
 class Fault:
     kind: FaultKind
     operation: str = "*"
-    path: str = "*"  # as in the shell, over the whole path; a rename or link is met by either of its names
+    path: str = "*"  # shell pattern for the whole path; a rename or link matches by either name
     at_step: int | None = None  # index in FaultyFiles.steps; None: at any
     times: int | None = 1  # None: sticky
     fraction: float = 0.5  # how much of a write is done before it fails
@@ -71,7 +71,7 @@ class Fault:
     is_armed: bool = True
 
     def meets(self, operation: str, paths: tuple[str, ...], step: int | None) -> bool:
-        """Does it strike here? Striking uses up one of its `times`."""
+        """Whether the fault applies here; if so, one of its `times` is used up."""
         if not self.is_armed or self.times == 0 or not self._is_about(operation):
             return False
         if self.at_step is not None and self.at_step != step:
@@ -102,7 +102,7 @@ class FaultStep(NamedTuple):
 
 
 class FaultyFiles:
-    """Is a `files.protocol.Files`."""
+    """A `files.protocol.Files`."""
 
     def __init__(
         self,
@@ -128,20 +128,20 @@ class FaultyFiles:
         return FaultyFile(self, self._change("create", (path,), lambda: self.inner.create(path)))
 
     def open(self, path: str, writable: bool = False) -> FaultyFile:
-        return FaultyFile(self, self._look("open", path, lambda: self.inner.open(path, writable)))
+        return FaultyFile(self, self._read_operation("open", path, lambda: self.inner.open(path, writable)))
 
     def exists(self, path: str) -> bool:
-        return self._look("exists", path, lambda: self.inner.exists(path))
+        return self._read_operation("exists", path, lambda: self.inner.exists(path))
 
     def stat(self, path: str) -> FileStat:
-        return self._look("stat", path, lambda: self.inner.stat(path))
+        return self._read_operation("stat", path, lambda: self.inner.stat(path))
 
     def list(self, directory: str) -> list[str]:
-        return self._look("list", directory, lambda: self.inner.list(directory))
+        return self._read_operation("list", directory, lambda: self.inner.list(directory))
 
     def make_directories(self, path: str) -> None:
         if self.exists(path):
-            self._look("stat", path, lambda: self.inner.make_directories(path))
+            self._read_operation("stat", path, lambda: self.inner.make_directories(path))
             return
         if not self.exists(parent(path)):
             self.make_directories(parent(path))
@@ -172,12 +172,12 @@ class FaultyFiles:
         return FaultyLock(self, self._change("lock", (path,), lambda: self.inner.lock(path, holder)))
 
     def free_bytes(self, path: str) -> int:
-        return self._look("free_bytes", path, lambda: self.inner.free_bytes(path))
+        return self._read_operation("free_bytes", path, lambda: self.inner.free_bytes(path))
 
     def sector_bytes(self, path: str) -> int:
-        return self._look("sector_bytes", path, lambda: self.inner.sector_bytes(path))
+        return self._read_operation("sector_bytes", path, lambda: self.inner.sector_bytes(path))
 
-    def _look(self, operation: str, path: str, act: Callable[[], Result]) -> Result:
+    def _read_operation(self, operation: str, path: str, act: Callable[[], Result]) -> Result:
         self._before()
         fault = self._fault(operation, (path,), None)
         if fault is not None:
@@ -192,14 +192,14 @@ class FaultyFiles:
         act_partly: Callable[[float], None] | None = None,
         on_sync_failure: Callable[[Fault], None] | None = None,
     ) -> Result:
-        """One step: do it, or cut the power before it or in it, or fail it."""
+        """One step: execute it, fail it, or cut the power before or during it."""
         self._before()
         number = len(self.steps)
         step = FaultStep(operation, " to ".join(paths))
         self.steps.append(step)
         if number == self.cut_at:
             if self.cut_fraction is not None:
-                with suppress(WarrenError):  # whether it would have succeeded, nobody will know
+                with suppress(WarrenError):  # its result is lost
                     act_partly(self.cut_fraction) if act_partly else act()
             self._cut(f"at step {number}: {step}")
         fault = self._fault(operation, paths, number)
@@ -231,7 +231,7 @@ class FaultyFiles:
 
 
 class FaultyFile:
-    """Is a `files.protocol.File`."""
+    """A `files.protocol.File`."""
 
     __slots__ = ("_disk", "_inner", "_is_dead")
 
@@ -252,12 +252,12 @@ class FaultyFile:
         self._change("write", lambda: self._inner.write_at(offset, pieces), partly)
 
     def write_through(self, offset: int, pieces: Sequence[Buffer]) -> None:
-        """Two steps: the power may go between writing and syncing. Writing the same bytes again changes nothing."""
+        """Two steps: the power may be cut between write and sync. Writing the same bytes again changes nothing."""
         self.write_at(offset, pieces)
         self._change("sync", lambda: self._inner.write_through(offset, pieces))
 
     def read_at(self, offset: int, size: int) -> bytes:
-        return self._disk._look("read", self.path, lambda: self._inner.read_at(offset, size))
+        return self._disk._read_operation("read", self.path, lambda: self._inner.read_at(offset, size))
 
     def allocate(self, offset: int, size: int) -> None:
         def partly(fraction: float) -> None:
@@ -272,13 +272,13 @@ class FaultyFile:
         self._inner.forget(offset, size)
 
     def size(self) -> int:
-        return self._disk._look("size", self.path, self._inner.size)
+        return self._disk._read_operation("size", self.path, self._inner.size)
 
     def sync(self) -> None:
         self._change("sync", self._inner.sync)
 
     def view(self) -> memoryview:
-        return self._disk._look("view", self.path, self._inner.view)
+        return self._disk._read_operation("view", self.path, self._inner.view)
 
     def close(self) -> None:
         self._inner.close()
@@ -299,7 +299,7 @@ class FaultyFile:
 
 
 class FaultyLock:
-    """Is a `files.protocol.DirectoryLock`."""
+    """A `files.protocol.DirectoryLock`."""
 
     __slots__ = ("_disk", "_inner")
 

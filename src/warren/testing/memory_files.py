@@ -1,58 +1,53 @@
-"""What lies behind a name on the memory disk: bytes or names, as the program sees them and as the disk has them.
+"""A disk in memory that tracks what was synced, and returns what a power cut would leave.
+
+    disk = MemoryFiles()
+    …                                              a program writes, syncs, renames
+    after = disk.crash(REORDERED, SeededRandom(7)) a new disk; the old one is unchanged, for further crashes
+
+It implements the whole protocol of `files.protocol` — hard links, inode numbers, removed files that are still open,
+locks, a full disk (`capacity_bytes`, which may be raised while it runs), a read-only one (`is_read_only`) — with the
+error texts of `files.local`, since both translate the same system errors. Syncing a new file does not sync its name.
+
+`pause` is called before each operation: `stepped_threads` switches threads there. A lock makes each operation atomic
+for ordinary threads as well. Space is counted as the sum of file sizes; names take none, holes do.
+
+Inodes: bytes or names, as the program sees them and as the disk has them.
 
     FileNode        current   what reads return
-                    synced    what the disk is sure to have
+                    synced    what the disk certainly has
                     unsynced  the writes between the two, in order
     DirectoryNode   entries · synced · unsynced: the same for names; an operation is create, rename, link or remove
 
-Always true: `synced` with every unsynced step applied in order is `current` (unless a failed sync lost pages).
-Copies are lazy: nodes of different disks may share one bytearray; whoever writes first takes a copy. A view is the
-bytearray itself, as a mapping would be: it shows later writes inside its length, and growing leaves it behind.
-Which of the unsynced steps survive a power cut is decided in `memory_crash`.
+`Tree` maps names to inodes, with the semantics and the errors of POSIX (OSError with its number). Each operation is
+one numbered change in one directory or, for a rename across directories, one change with a share in both.
 
-Names to inodes on the memory disk: every operation on names, as POSIX has it.
-
-Raises the system's own errors (OSError with its number); `memory_files` translates them. Each operation is one numbered
-change in one directory or, for a rename across directories, one change with a share in both.
-
-What a power cut leaves of a memory disk.
+What a power cut leaves:
 
     ALL         everything: the kernel happened to write it all in time (also what `kill -9` leaves)
     SYNCED      synced bytes under synced names, and nothing else
     REORDERED   any part of what was not synced, in any order
 
-REORDERED, for bytes: each unsynced write is kept, dropped or torn, alone; they reach the disk in their own order or in
-any other. A sector (512 bytes of the file) is written whole or not at all, so a torn write keeps a first part, a last
-part or a scatter of its sectors; only the last write may also be torn at any byte. Where the end was dropped, the size
-may have been kept: the file then ends in zeros.
+REORDERED, for bytes: each unsynced write survives, is dropped or is torn, independently; they reach the disk in their
+order or in any other. A sector (512 bytes of the file) is written completely or not at all, so a torn write leaves a
+first part, a last part or a scatter of its sectors; only the last write may also be torn at any byte. Where the end was
+dropped, the size may survive: the file then ends in zeros.
 
-REORDERED, for names: each unsynced operation is kept or dropped, alone, so a rename may survive though the create
-before it and the rename after it did not. What is kept is atomic, and operations on one and the same name keep their
-order (a later one that is dropped gives the older state back). Bytes and names know nothing of each other: a name may
-lead to an inode none of whose bytes were synced. A rename between two directories is one operation, until one of the
-two is synced: then the other's share is kept or dropped for itself, and the file can have both names or none.
+REORDERED, for names: each unsynced operation survives or is dropped, independently, so a rename may survive although
+the create before it and the rename after it did not. A surviving operation is atomic, and operations on the same name
+keep their order (dropping a later one restores the older state). Bytes and names are independent: a name may refer to
+an inode none of whose bytes were synced. A rename between two directories is one operation until one of them is synced:
+then the other's share survives or is dropped on its own, and the file can have both names or none.
 
-How much survives is drawn anew for each file and for the names, so that "nearly all" and "nearly none" are as common as
-"half". Locks die with the power.
+The surviving share is drawn for each file and for the names, so that "nearly all" and "nearly none" are as common as
+"half". Locks end with the power.
 
-The end of the machine, as seen from inside it: no operation returns any more.
+`PowerCut` is a BaseException, so that no `except Exception` of the product handles it. `faulty_files` raises it at the
+chosen step, and `stepped_threads` in every other thread, at its next switch point.
 
-It is a BaseException, so that no `except Exception` of the product mistakes it for an error it may handle. Raised by
-`faulty_files` at the step it was told, and by `stepped_threads` in every other thread, at its next seam point.
-
-A disk in memory that knows what was synced, and can be asked what a power cut would leave of it.
-
-    disk = MemoryFiles()
-    …                                              a program writes, syncs, renames
-    after = disk.crash(REORDERED, SeededChance(7)) a new disk; the old one stays as it was, for other crashes of it
-
-It keeps the whole contract of `files.protocol` — hard links, inode numbers, removed files that are still open, locks,
-a full disk (`capacity_bytes`, which may be raised while it runs), a read-only one (`is_read_only`) — and says the same
-words as `files.local`, since both translate the same system errors. Syncing a new file does not sync its name.
-
-`pause` is called before each operation: `stepped_threads` changes threads there. A lock makes each operation atomic for
-ordinary threads as well. Space is counted as the sum of file sizes; names are free of charge, and holes are not.
-Names lead to inodes in `memory_tree`; what an inode holds is in `memory_inode`; what survives, in `memory_crash`.
+Invariants
+* `synced` with every unsynced step applied in order is `current` (unless a failed sync lost pages).
+* Copies are lazy: nodes of different disks may share one bytearray; the first writer copies it. A view is the bytearray
+  itself, as a mapping would be: it shows later writes inside its length, and does not grow with the file.
 """
 
 from __future__ import annotations
@@ -89,14 +84,14 @@ class FileNode:
     )
 
     def __init__(self, number: int, contents: bytearray | None = None) -> None:
-        """`contents` are taken as synced, and shared with whoever passes them."""
+        """`contents` count as synced, and are shared with the caller."""
         self.number = number
         self.links = 0
         self.handles = 0
         self.reset(bytearray() if contents is None else contents)
 
     def reset(self, contents: bytearray) -> None:
-        """Let this be the file's bytes, all synced."""
+        """Replace the bytes of the file, all synced."""
         self.unsynced: list[tuple[int, bytes]] = []
         self.has_lost_pages = False
         self._current = self._synced = contents
@@ -130,16 +125,16 @@ class FileNode:
         self.unsynced.clear()
 
     def sync_range(self, start: int, end: int) -> None:
-        """Only these bytes, as the program sees them; what was written elsewhere may still be lost."""
+        """Sync only these bytes; writes elsewhere may still be lost."""
         if self._is_synced_shared:
             self._synced = bytearray(self._synced)
             self._is_synced_shared = False
         self._synced = spliced(self._synced, start, self.read(start, end - start))
-        self.unsynced = [kept for step in self.unsynced for kept in _puller_client(step, start, end)]
+        self.unsynced = [part for step in self.unsynced for part in _parts_outside(step, start, end)]
 
     def lose_unsynced(self, stays_readable: bool) -> None:
-        """What a failed sync may do: the pages count as clean, so nothing will ever write them. They are still read
-        from the cache until the cache drops them."""
+        """What a failed sync may do: the pages count as clean, so they are never written. Reads see them until the
+        cache drops them."""
         self.unsynced.clear()
         self.has_lost_pages = True
         if not stays_readable:
@@ -155,8 +150,8 @@ class FileNode:
         return self._synced
 
 
-def _puller_client(step: tuple[int, bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """What of a write lies before or behind a range."""
+def _parts_outside(step: tuple[int, bytes], start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The parts of a write before and behind a range."""
     offset, data = step
     if offset < start:
         yield offset, data[: start - offset]
@@ -165,7 +160,7 @@ def _puller_client(step: tuple[int, bytes], start: int, end: int) -> Iterator[tu
 
 
 def spliced(buffer: bytearray, offset: int, data: bytes) -> bytearray:
-    """`buffer` with `data` at `offset`; a new one only where a view forbids the old one to grow."""
+    """`buffer` with `data` at `offset`; a new one only if a view prevents the old one from growing."""
     end = offset + len(data)
     if end > len(buffer) and data:
         try:
@@ -178,7 +173,7 @@ def spliced(buffer: bytearray, offset: int, data: bytes) -> bytearray:
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """One directory's share of one operation: these names now lead there, or nowhere."""
+    """One directory's share of one operation: these names now refer to these inodes, or to nothing."""
 
     operation: int  # a rename between two directories is one operation with a share in each
     names: tuple[tuple[str, Node | None], ...]
@@ -224,7 +219,7 @@ class Tree:
 
     def __init__(self, root: DirectoryNode | None = None, inodes: int = 1) -> None:
         self.root = root or DirectoryNode(1)
-        self.inodes = inodes  # numbers given out so far; none is used again, also not after a crash
+        self.inodes = inodes  # numbers assigned so far; never reused, not even after a crash
         self.operations = 0
 
     def find(self, path: str) -> Node:
@@ -263,13 +258,13 @@ class Tree:
             at = _as_directory(node)
 
     def rename(self, old: str, new: str) -> FileNode | None:
-        """Returns the file that lost its name to the new one."""
+        """Returns the file whose name was replaced."""
         node = self.find(old)
         source, source_name = self._place(old)
         target, target_name = self._place(new)
         replaced = target.entries.get(target_name)
         if replaced is node:
-            return None  # two names of one file: POSIX does nothing, and so do we
+            return None  # two names of one file: no effect, as in POSIX
         if isinstance(node, DirectoryNode) and _names(new)[: len(_names(old))] == _names(old):
             raise OSError(errno.EINVAL, "into itself")
         _may_replace(node, replaced)
@@ -362,13 +357,13 @@ ALL, SYNCED, REORDERED = CrashModel.ALL, CrashModel.SYNCED, CrashModel.REORDERED
 
 
 class Survivors:
-    """Builds the tree of the next disk from the tree of the last one."""
+    """Builds the tree of the disk after a crash from the tree before it."""
 
     def __init__(self, model: CrashModel, rng: random.Random) -> None:
         self._model = model
         self._rng = rng
-        self._keeping_rng = rng.choice(KEEPING_CHANCES)
-        self._is_kept: dict[int, bool] = {}  # by operation
+        self._survival_share = rng.choice(KEEPING_CHANCES)
+        self._survives: dict[int, bool] = {}  # by operation
         self._files: dict[int, FileNode] = {}  # by inode number, so that hard links stay links
         self._directories: set[int] = set()
 
@@ -385,7 +380,7 @@ class Survivors:
         return sum(file.size_bytes for file in self._files.values())
 
     def _node(self, old: Node) -> Node | None:
-        if isinstance(old, DirectoryNode):  # with two names it would be a loop: the first name found has it
+        if isinstance(old, DirectoryNode):  # a directory has one name: the first one found
             return None if old.number in self._directories else self.directory(old)
         if old.number not in self._files:
             self._files[old.number] = FileNode(old.number, self._contents(old))
@@ -404,9 +399,9 @@ class Survivors:
         return entries
 
     def _keeps(self, operation: int) -> bool:
-        if operation not in self._is_kept:
-            self._is_kept[operation] = self._rng.random() < self._keeping_rng
-        return self._is_kept[operation]
+        if operation not in self._survives:
+            self._survives[operation] = self._rng.random() < self._survival_share
+        return self._survives[operation]
 
     def _contents(self, old: FileNode) -> bytearray:
         if self._model is ALL and not old.has_lost_pages:
@@ -414,8 +409,8 @@ class Survivors:
         if self._model is SYNCED or not old.unsynced:
             return old.share_synced()
         contents = bytearray(old.share_synced())
-        kept = old.unsynced if self._model is ALL else surviving_writes(old.unsynced, self._rng)
-        for offset, data in kept:
+        surviving = old.unsynced if self._model is ALL else surviving_writes(old.unsynced, self._rng)
+        for offset, data in surviving:
             contents = spliced(contents, offset, data)
         if self._model is REORDERED:
             _extend_with_zeros(contents, old.unsynced, self._rng)
@@ -425,20 +420,20 @@ class Survivors:
 def surviving_writes(writes: list[tuple[int, bytes]], rng: random.Random) -> list[tuple[int, bytes]]:
     """Parts of the writes, in the order in which they reach the disk."""
     keeping = rng.choice(KEEPING_CHANCES)
-    kept: list[list[tuple[int, bytes]]] = []
+    surviving: list[list[tuple[int, bytes]]] = []
     for index, (offset, data) in enumerate(writes):
         drawn = rng.random()
         if drawn < keeping:
-            kept.append([(offset, data)])
+            surviving.append([(offset, data)])
         elif drawn < (1 + keeping) / 2:
-            kept.append(torn(offset, data, index == len(writes) - 1, rng))
+            surviving.append(torn(offset, data, index == len(writes) - 1, rng))
     if rng.random() < 0.5:
-        rng.shuffle(kept)
-    return [part for parts in kept for part in parts]
+        rng.shuffle(surviving)
+    return [part for parts in surviving for part in parts]
 
 
 def torn(offset: int, data: bytes, is_last: bool, rng: random.Random) -> list[tuple[int, bytes]]:
-    """A part of one write: whole sectors of it, or, if it is the last, perhaps any first part."""
+    """A part of one write: whole sectors, or for the last write perhaps any first part."""
     if is_last and rng.random() < 0.5:
         return [(offset, data[: rng.randrange(len(data) + 1)])]
     sectors = _by_sector(offset, data)
@@ -459,7 +454,7 @@ def _by_sector(offset: int, data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _extend_with_zeros(contents: bytearray, writes: list[tuple[int, bytes]], rng: random.Random) -> None:
-    """The size may have been kept where the bytes were not."""
+    """The size may survive where the bytes did not."""
     if rng.random() < 0.5:
         offset, data = rng.choice(writes)
         size_bytes = offset + len(data)
@@ -468,7 +463,7 @@ def _extend_with_zeros(contents: bytearray, writes: list[tuple[int, bytes]], rng
 
 
 class PowerCut(BaseException):
-    """The power is gone. Only a test may catch this."""
+    """The power was cut. Only tests may catch this."""
 
 
 DEVICE = 1
@@ -556,12 +551,12 @@ class MemoryLock:
         self._number = number
 
     def release(self) -> None:
-        if self._locks.get(self._number) is self:  # not so the second time, nor after its holder was killed
+        if self._locks.get(self._number) is self:  # not when released twice, nor after its holder was killed
             del self._locks[self._number]
 
 
 class MemoryFiles:
-    """Is a `files.protocol.Files`."""
+    """A `files.protocol.Files`."""
 
     def __init__(
         self, capacity_bytes: int | None = None, sector_bytes: int = 512, pause: Callable[[], None] | None = None
@@ -576,7 +571,7 @@ class MemoryFiles:
         self._guard = threading.Lock()
 
     def crash(self, model: CrashModel, rng: Random) -> MemoryFiles:
-        """The disk as the machine finds it when the power is back. This one is left as it is."""
+        """The disk after a power cut. This one is unchanged."""
         survivors = Survivors(model, random.Random(rng.id64()))
         after = MemoryFiles(self.capacity_bytes, self._sector_bytes)
         after._tree = Tree(survivors.directory(self._tree.root), self._tree.inodes)
@@ -584,7 +579,7 @@ class MemoryFiles:
         return after
 
     def forget_locks(self) -> None:
-        """Whoever held a lock is dead: `kill -9` runs no cleanup, and the kernel lets go."""
+        """Release all locks, as the kernel does after `kill -9`, which runs no cleanup."""
         self._locks.clear()
 
     def contents(self, path: str) -> bytes:
@@ -593,7 +588,7 @@ class MemoryFiles:
             return bytes(self._tree.file(path).view())
 
     def set_contents(self, path: str, contents: bytes) -> None:
-        """Put other bytes under `path`, synced, as decay or an earlier life of the disk would."""
+        """Replace the bytes of `path`, synced, as decay or earlier contents of the disk would."""
         with _Operation(self, "set", path):
             node = self._tree.file(path)
             self.used_bytes += len(contents) - node.size_bytes
@@ -675,7 +670,7 @@ class MemoryFiles:
             return self._sector_bytes
 
     def _write(self, node: FileNode, offset: int, data: bytes) -> None:
-        """Write all of it, or as much as there is room for and then say so."""
+        """Write all of it; on a full disk as much as fits, then raise ENOSPC."""
         before_bytes = node.size_bytes
         growth_bytes = max(0, offset + len(data) - before_bytes) if data else 0
         lacking_bytes = 0 if self.capacity_bytes is None else self.used_bytes + growth_bytes - self.capacity_bytes
@@ -689,13 +684,13 @@ class MemoryFiles:
             raise OSError(errno.ENOSPC, "full")
 
     def _reclaim(self, node: FileNode | None) -> None:
-        """A file that has lost its last name and its last handle gives its room back."""
+        """Free the space of a file without names and handles."""
         if node is not None and node.links == 0 and node.handles == 0:
             self.used_bytes -= node.size_bytes
 
 
 class _Operation:
-    """The frame of each operation: a place to change threads, one at a time, system errors in our words."""
+    """Context of each operation: switch point for threads, mutual exclusion, translation of system errors."""
 
     __slots__ = ("_changes", "_disk", "_path", "_verb")
 

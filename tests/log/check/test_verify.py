@@ -21,7 +21,7 @@ from warren.files.protocol import join
 from warren.log.check.verify import CheckedFile, FileChecks, Severity, VerifyReport, check_files, verify, verify_with
 from warren.log.file_record import EPOCH, MANIFEST, is_wal
 from warren.log.store import LogStore
-from warren.records.block import Header, look
+from warren.records.block import Header, check_block
 from warren.records.format import FORMAT_VERSION
 from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import SYNCED, MemoryFiles
@@ -36,7 +36,7 @@ def check(files: MemoryFiles) -> VerifyReport:
 def blocks_of(files: MemoryFiles, name: str) -> Iterator[Place]:
     view = memoryview(files.contents(join(DIRECTORY, name)))
     at = 0
-    while at < len(view) and isinstance(found := look(view, at, None), Header):
+    while at < len(view) and isinstance(found := check_block(view, at, None), Header):
         yield name, at, found.end
         at = found.end
 

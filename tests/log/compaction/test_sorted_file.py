@@ -30,7 +30,7 @@ from warren.log.compaction.sorted_file import (
 )
 from warren.log.read.blocks import walk
 from warren.log.settings import EntryKind
-from warren.records.block import FileIdentity, Header, look
+from warren.records.block import FileIdentity, Header, check_block
 from warren.records.format import BlockVerdict
 from warren.testing.memory_files import MemoryFiles
 
@@ -297,9 +297,9 @@ def test_checksums_are_verified_at_the_first_touch_only(monkeypatch: pytest.Monk
 
     def watched(view: memoryview, offset: int, identity: FileIdentity) -> Header | BlockVerdict:
         looks.append(offset)
-        return look(view, offset, identity)
+        return check_block(view, offset, identity)
 
-    monkeypatch.setattr(sorted_reader, "look", watched)
+    monkeypatch.setattr(sorted_reader, "check_block", watched)
     file = file_of(SAMPLE, block_bytes=100)
     everything_in(file, NAMES)
     everything_in(file, NAMES)

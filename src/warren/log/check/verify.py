@@ -63,7 +63,7 @@ from warren.log.read.read_only import ReadOnlyLog
 from warren.log.read.scan import LogScan, scan_failed, scan_record
 from warren.log.recovery import judge_directory, newest_witness, quarantine_bytes
 from warren.log.retention import PIN_SUFFIX
-from warren.records.block import FileIdentity, Header, look
+from warren.records.block import FileIdentity, Header, check_block
 from warren.records.entries import read_entries
 
 Oddity = tuple[int, str]  # at this byte, what
@@ -369,7 +369,7 @@ def _check_edits(files: Files, path: str, report: VerifyReport) -> int:
         view = memoryview(file.read_at(0, file.size()))
     finally:
         file.close()
-    first = look(view, 0, None)
+    first = check_block(view, 0, None)
     if not isinstance(first, Header):
         return 0
     identity = FileIdentity(first.timeline, first.incarnation)

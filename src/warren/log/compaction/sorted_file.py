@@ -32,16 +32,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warren.base.checksum import crc32
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.files.protocol import Buffer, File
 from warren.log.merge.pool import concatenated
 from warren.log.settings import EntryKind
-from warren.records.block import BlockDraft, FileIdentity, Header, look
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import draft_entries, read_entries
-from warren.records.format import BlockKind, BlockVerdict
+from warren.records.format import BlockKind, BlockVerdict, crc32
 
 LISTED_MAX = 4096  # blocks listed by one index block
 _SEPARATOR_BYTES_MAX = 4 << 20  # of one index block; at least four of the longest fit
@@ -361,7 +360,7 @@ class SortedFile:
             raise Damage(damage.what, self._path, offset) from None
 
     def _verified(self, offset: int, kind: BlockKind) -> Header:
-        found = look(self._view, offset, self._identity)
+        found = check_block(self._view, offset, self._identity)
         if isinstance(found, BlockVerdict):
             raise Damage(f"no good block where a sorted file has one: {found.value}", self._path, offset)
         if found.kind != kind:

@@ -75,7 +75,7 @@ from warren.log.merge.pool import (
     part_of,
 )
 from warren.log.settings import EntryKind
-from warren.records.block import FileIdentity, look
+from warren.records.block import FileIdentity, check_block
 from warren.records.columns import U64, EntryColumns, NumberColumn, Texts
 from warren.records.entries import draft_entries, read_entries
 from warren.records.format import BlockKind, BlockVerdict
@@ -468,7 +468,7 @@ class SpillPart:
 def _blocks(view: memoryview, path: str, start: int, stop: int) -> Iterator[EntryColumns]:
     offset = start
     while offset < stop:
-        header = look(view, offset, _NOBODY)
+        header = check_block(view, offset, _NOBODY)
         if isinstance(header, BlockVerdict):
             raise Damage(f"a spilled block cannot be read back: {header.value}", path, offset)
         yield read_entries(view, header)

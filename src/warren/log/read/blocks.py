@@ -37,7 +37,7 @@ from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import UINT64_MAX, Epoch
 from warren.durability.log_file import FileEnd, run_on
 from warren.log.file_record import FILE_HEADER_BYTES, FileKind, FileRecord, FileState, Voided
-from warren.records.block import FileIdentity, Header, look
+from warren.records.block import FileIdentity, Header, check_block
 from warren.records.entries import read_entries
 from warren.records.format import (
     ALIGNMENT_BYTES,
@@ -100,7 +100,7 @@ class BlockCursor:
             is_own = header is not None and header.offset == self.at and self._is_identity(header)
             if header is not None and is_own and self._is_trusted(header):
                 return header
-        return look(self._view, self.at - self._base, self._identity, self.at)
+        return check_block(self._view, self.at - self._base, self._identity, self.at)
 
     def _is_identity(self, header: Header) -> bool:
         return self._identity is None or (header.timeline, header.incarnation) == self._identity
@@ -187,7 +187,7 @@ def next_good(view: memoryview, identity: FileIdentity | None, start: int) -> He
         found = chunk.find(_MAGIC_BYTES)
         while found >= 0:
             if (at + found) % ALIGNMENT_BYTES == 0:
-                header = look(view, at + found, identity)
+                header = check_block(view, at + found, identity)
                 if isinstance(header, Header):
                     return header
             found = chunk.find(_MAGIC_BYTES, found + 1)

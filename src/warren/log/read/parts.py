@@ -39,7 +39,7 @@ from warren.log.read.blocks import (
     trust,
     trusted,
 )
-from warren.records.block import FileIdentity, Header, look, require_known_format
+from warren.records.block import FileIdentity, Header, check_block, require_known_format
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 from warren.records.format import FORMAT_VERSION, BlockKind, BlockVerdict
@@ -121,7 +121,7 @@ def _settled_end(view: memoryview, whole: FilePart) -> FileEnd | None:
 
 def _nothing_durable_at(view: memoryview, whole: FilePart, end: int) -> bool:
     """Whether nothing durable follows the witnessed end: an older witness may name less."""
-    found = look(view, end, whole.record.identity)
+    found = check_block(view, end, whole.record.identity)
     if isinstance(found, Header):
         return found.epoch > whole.durable
     return found is BlockVerdict.EMPTY and extent(view, end) == end
@@ -162,7 +162,7 @@ class _Cutting:
 
     def _check(self, adjacent: Header | None) -> None:
         """A block just outside the wanted epochs must be good: else its header may have a wrong epoch or size."""
-        if adjacent is not None and not isinstance(look(self._view, adjacent.offset, self._end.identity), Header):
+        if adjacent is not None and not isinstance(check_block(self._view, adjacent.offset, self._end.identity), Header):
             raise _Lost
 
     def headers(self, border: Border) -> Iterator[Header]:
@@ -177,7 +177,7 @@ class _Cutting:
             raise _Lost
 
     def _is_plausible(self, header: Header, epoch: Epoch) -> bool:
-        if header.format > FORMAT_VERSION and isinstance(look(self._view, header.offset, self._end.identity), Header):
+        if header.format > FORMAT_VERSION and isinstance(check_block(self._view, header.offset, self._end.identity), Header):
             require_known_format(header, self._path)
         is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER
         return is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end

@@ -62,7 +62,7 @@ from warren.log.read.blocks import (
     next_good,
     trusted,
 )
-from warren.records.block import Header, look
+from warren.records.block import Header, check_block
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 
@@ -109,7 +109,7 @@ def read_tail(scan: FileScan, start: int) -> FileTail:
     written = len(view) if scan.record.is_recycled else extent(view, start)
     at = start
     while at < written:
-        found = look(view, at, identity)
+        found = check_block(view, at, identity)
         header = found if isinstance(found, Header) else next_good(view, identity, at)
         if header is None or header.offset > at:
             broken += _written_in(view, at, header.offset if header else written, scan.record.is_recycled)

@@ -42,7 +42,7 @@ from warren.log.read.read_only import ReadOnlyLog, open_for_reading
 from warren.log.retention import check_not_gone
 from warren.log.settings import KV_STREAM, EntryKind
 from warren.log.writer import EntryRows, numbers
-from warren.records.block import Header, look
+from warren.records.block import Header, check_block
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries
 from warren.records.format import BlockKind, BlockVerdict
@@ -215,7 +215,7 @@ class LogTail:
             unread = self._unread(record, view, up_to)
             found += [(record, view, header.offset) for header in unread if self._is_ours(header)]
         for record, view, at in found[:: len(found) // blocks + 1]:
-            block = look(view, at, record.identity)
+            block = check_block(view, at, record.identity)
             if isinstance(block, Header):  # `read` reports the damage
                 yield block_of(record.channel, record.number, view, block, self.referring)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch, Incarnation, TimelineId
 from warren.files.protocol import Buffer, Files, base_name, join
-from warren.records.block import BlockDraft, FileIdentity, Header, draft, look, require_known_format
+from warren.records.block import BlockDraft, FileIdentity, Header, check_block, draft, require_known_format
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import draft_entries, read_entries
 from warren.records.format import BlockKind, BlockVerdict
@@ -177,7 +177,7 @@ def _read_pair(
 
 
 def _read_header(view: memoryview, path: str, identity: FileIdentity, offset: int) -> Header:
-    found = look(view, offset, identity)
+    found = check_block(view, offset, identity)
     if isinstance(found, BlockVerdict):
         raise Damage(f"a buffer file cannot be read: {found.value}", path, offset)
     require_known_format(found, path)

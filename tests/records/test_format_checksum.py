@@ -5,7 +5,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.base.checksum import crc32
+from warren.records.format import crc32
 
 
 @given(st.binary(max_size=300), st.binary(max_size=5000), st.integers(0, 20))
