@@ -133,7 +133,7 @@ def test_messages_alike_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None
         opened.append(raw)
         return write_death_properties(raw, death)
 
-    monkeypatch.setattr("warren.broker.death_headers.bury_properties", counted)
+    monkeypatch.setattr("warren.broker.death_headers.write_death_properties", counted)
     death_headers = DeathHeaders(DEATH)
     for number in range(100):
         death_headers.write_death(wire(b"x" * number, headers={"a": number % 2}))

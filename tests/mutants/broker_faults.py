@@ -24,52 +24,52 @@ from tools.simulator.broker_simulator import BROKER
 BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "confirmed-before-durable", "a publish is confirmed when its turn is done", (BROKER,),
-        (Patch("warren.server.server:Server._wait_for", confirmed_before_durable),),
+        (Patch("warren.server.vhost_loop:VhostLoop._wait_for", confirmed_before_durable),),
         known=("broker:1/204/synced/198544",),
     ),
     Fault(
         "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
-        (Patch("warren.server.server:Server._confirm", newest_tag_confirmed),),
+        (Patch("warren.server.vhost_loop:VhostLoop._confirm", newest_tag_confirmed),),
         known=("broker:17/252/synced/167105",),
     ),
     Fault(
         "nack-left-out", "what a full queue refused is confirmed with the others", (BROKER,),
-        (Patch("warren.server.channel:ServedChannel.refused", nack_left_out),),
+        (Patch("warren.server.channel:ServerChannel.refused", nack_left_out),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "joined-the-first-group", "a message joins the first group that suits, before others of its client", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn.publish", joined_the_first_group),),
+        (Patch("warren.broker.request_batch:RequestBatch.publish", joined_the_first_group),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "first-range-settled", "of what was acknowledged in one turn only the first range is written", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn._settle", only_the_first_range_settled),),
+        (Patch("warren.broker.request_batch:RequestBatch._settle", only_the_first_range_settled),),
         known=("broker:1/1000000/synced/174602",),
     ),
     Fault(
         "settled-a-turn-late", "acknowledgements are done in the turn after the one that they came in", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn.end", settled_a_turn_late),),
+        (Patch("warren.broker.request_batch:RequestBatch.execute", settled_a_turn_late),),
         known=("broker:4/1000000/synced/149756",),
     ),
     Fault(
         "fan-out-in-two-turns", "a message goes to its first queue in this turn, to the others in the next", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn._put", others_in_the_next_turn),),
+        (Patch("warren.broker.request_batch:RequestBatch._put", others_in_the_next_turn),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
         "auto-ack-left-out", "what is handed out to be acknowledged at once is only handed out", (BROKER,),
-        (Patch("warren.broker.queue:Queue._handed", auto_ack_left_out),),
+        (Patch("warren.broker.queue:Queue._fetch_for_consumer", auto_ack_left_out),),
         known=("broker:6/1000000/synced/152595",),
     ),
     Fault(
         "got-without-its-ack", "the same for a single message that was got", (BROKER,),
-        (Patch("warren.broker.request_batch:Turn._got", got_without_its_ack),),
+        (Patch("warren.broker.request_batch:RequestBatch._got", got_without_its_ack),),
         known=("broker:3/1000000/synced/199091",),
     ),
     Fault(
         "unacked-left-behind", "a channel closes, and what it had not settled is nobody's", (BROKER,),
-        (Patch("warren.server.channel:ServedChannel.recover", unacked_left_behind),),
+        (Patch("warren.server.channel:ServerChannel.recover", unacked_left_behind),),
         known=("broker:2/1000000/synced/94473",),
     ),
     Fault(
@@ -79,7 +79,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),
-        (Patch("warren.broker.realm:OrderedChanges.change", routed_with_the_next_change),),
+        (Patch("warren.broker.vhost:OrderedChanges.change", routed_with_the_next_change),),
         known=("broker:2/345/synced/30550", "broker:2/534/synced/32061"),
     ),
     Fault(

@@ -97,12 +97,12 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "held-back-for-ever", "publishers wait for an upkeep whose passes fail", (TESTS,),
-        (Patch("warren.broker.garbage:Upkeep.is_behind", ignores_that_passes_fail),),
+        (Patch("warren.broker.garbage:GarbageUpkeep.is_behind", ignores_that_passes_fail),),
         known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
     ),
     Fault(
         "batch-abandoned", "one queue that fails takes the publishes of all others with it", (TESTS,),
-        (Patch("warren.broker.request_batch:_Attempt.failing", abandons_the_whole_batch),),
+        (Patch("warren.broker.request_batch:_Execution.failing", abandons_the_whole_batch),),
         known=("tests/broker/test_failing_turn.py::test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing",),
     ),
     Fault(
@@ -112,8 +112,8 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "ticket-kept", "a change that fails keeps those behind it waiting", (TESTS,),
-        (Patch("warren.broker.realm:OrderedChanges._release", does_nothing),),
-        known=("tests/broker/test_realm_ordered_changes.py",),
+        (Patch("warren.broker.vhost:OrderedChanges._release", does_nothing),),
+        known=("tests/broker/test_vhost_ordered_changes.py",),
     ),
     Fault(
         "applied-for-a-reader", "a paged message is read by applying the log in the event loop", (TESTS,),

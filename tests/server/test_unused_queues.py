@@ -20,7 +20,7 @@ def pass_seconds(incarnation: BrokerLife, seconds: float) -> None:
 
 
 def is_there(incarnation: BrokerLife) -> bool:
-    return incarnation.vhosts.find("/").queues.known("brief") is not None
+    return incarnation.vhosts.find("/").started_queue("brief") is not None
 
 
 def consume_for(incarnation: BrokerLife, client: BrokerClient, seconds: float) -> None:
@@ -40,7 +40,7 @@ def depart(client: BrokerClient, settlement: str) -> None:
         client.leave()
 
 
-@pytest.mark.parametrize("how", ["cancel", "channel", "connection"])
+@pytest.mark.parametrize("settlement", ["cancel", "channel", "connection"])
 @pytest.mark.parametrize("stayed_seconds", [0.9, 5.0])
 def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(
     settlement: str, stayed_seconds: float

@@ -56,7 +56,7 @@ class MemoryMonitor:
         self._by_queue: dict[QueueId, int] = {}
         self._stuck_bytes = 0.0  # so much could not be paged
 
-    def takes(self, queue: QueueId, ram_bytes: int) -> None:
+    def set_used(self, queue: QueueId, ram_bytes: int) -> None:
         """A queue's messages take so much memory now."""
         with self._lock:
             self.used_bytes += ram_bytes - self._by_queue.get(queue, 0)
@@ -84,7 +84,7 @@ class MemoryMonitor:
             if self.used_bytes > self.limit_bytes:
                 self._page()
             elif self.target is not None and self.used_bytes < LIFT * self.limit_bytes:
-                self._tell(self._queues(), None)
+                self._set_target(self._queues(), None)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class MemoryMonitor:
         if self.target is not None and self._page_in_turn(queues):  # as it was shared out before
             return
         for _ in range(ROUNDS):
-            self._tell(queues, self._desired(queues))
+            self._set_target(queues, self._desired(queues))
             if self._page_in_turn(queues):
                 return
             if self.target == 0.0:
@@ -110,7 +110,7 @@ class MemoryMonitor:
         least = desired if self.target is None else min(desired, self.target * min(share, LESS))
         return least if least > 1e-6 else 0.0
 
-    def _tell(self, queues: Sequence[Paged], target: float | None) -> None:
+    def _set_target(self, queues: Sequence[Paged], target: float | None) -> None:
         self.target = target
         for each in queues:
             each.set_target(target)

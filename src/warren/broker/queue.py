@@ -111,33 +111,34 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class QueueContext:
-    """What a queue tells others about itself."""
+    """The vhost, as a queue uses it."""
 
     clock: Clock
-    at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
-    takes: Callable[[QueueId, int], None]  # so much memory
-    tell: Callable[[str], None] = lambda told: None  # what an operator should know
-    dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES  # for dead letters
+    set_timer: Callable[[QueueId, int], None]  # call `Vhost.check_queue` at this monotonic time, in ms
+    memory_changed: Callable[[QueueId, int], None]  # bytes of its messages in memory
+    report_problem: Callable[[str], None] = lambda problem: None  # for the operator
+    on_ready: Callable[[QueueId], None] = lambda queue: None  # schedule a delivery: a consumer has room
+    dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES
 
 
 class Queue:
     """Made by `prequeue`; a new one for each life."""
 
     __slots__ = (
-        "_around",
+        "_context",
         "_may_expire",
-        "_noted_ms",
         "_ram_bytes",
+        "_timer_ms",
         "arguments",
         "backing",
-        "counted",
+        "consumers",
+        "delivery_counts",
         "failure",
+        "getters",
         "id",
         "incarnation",
         "leaving",
-        "line",
         "name",
-        "subscribers",
         "use",
     )
 
@@ -148,21 +149,21 @@ class Queue:
         arguments: QueueArguments,
         backing: BackingQueue,
         incarnation: int,
-        around: QueueContext,
+        context: QueueContext,
     ) -> None:
         self.id = id_
         self.name = name
         self.arguments = arguments
         self.backing = backing
         self.incarnation = incarnation
-        self.leaving = MessageRemoval(id_, name, arguments, backing, around)
-        self.counted = DeliveryCounts(arguments.delivery_limit)
-        self.line = WaitingGetters()
-        self.subscribers = Consumers()  # those of all its lives, as soon as it serves
-        self.use = QueueUse(around.clock, arguments)
+        self.leaving = MessageRemoval(id_, name, arguments, backing, context)
+        self.delivery_counts = DeliveryCounts(arguments.delivery_limit)
+        self.getters = WaitingGetters()
+        self.consumers = Consumers()  # replaced by those of the handle as soon as it serves
+        self.use = QueueUse(context.clock, arguments)
         self.failure: BaseException | None = None
-        self._around = around
-        self._noted_ms: int | None = None  # when we are looked at next
+        self._context = context
+        self._timer_ms: int | None = None  # when we are looked at next
         self._ram_bytes = -1
         self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # who knows what was recovered
 
@@ -176,7 +177,7 @@ class Queue:
         count, size_bytes = len(publication.contents), sum(map(len, publication.contents))
         if not self._would_be_over(count, size_bytes):
             return
-        self.leaving.check_wide(work)
+        self.leaving.check_target_locks(work)
         if arguments.overflow is not Overflow.DROP_HEAD:
             most = f"{arguments.max_length} messages" if arguments.max_length is not None else ""
             most_bytes = f"{arguments.max_length_bytes} bytes" if arguments.max_length_bytes is not None else ""
@@ -190,11 +191,11 @@ class Queue:
         work.touch(self)
         if publication.expires_ms:
             self._may_expire = True
-        if self._may_expire and not len(self.backing) and (len(self.line) or len(self.subscribers)):
+        if self._may_expire and not len(self.backing) and (len(self.getters) or len(self.consumers)):
             work.fresh.add(self)
-        self.backing.publish(publication, work.changes)
+        self.backing.publish(publication, work.index_batch)
         if self.arguments.is_bounded:
-            work.over.append(self)
+            work.over_limit.append(self)
 
     def accept(self, publication: Publication, work: UnitOfWork) -> int:
         """Put as many of the first messages as it takes; how many. It takes all of them, unless it was asked to refuse
@@ -214,7 +215,7 @@ class Queue:
         piece of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
-        if not work.is_wide and self.leaving.leads():
+        if not work.has_target_locks and self.leaving.leads():
             return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)
@@ -222,8 +223,8 @@ class Queue:
 
     def shrink(self, work: UnitOfWork) -> None:
         """Go on with that."""
-        self.leaving.check_wide(work)
-        work.over.append(self)
+        self.leaving.check_target_locks(work)
+        work.over_limit.append(self)
 
     def is_over(self) -> bool:
         """Whether it holds more than it should: a large move takes several sessions. A queue that refuses what is over
@@ -236,7 +237,7 @@ class Queue:
 
     def get(self, count: int, bytes_max: int | None, work: UnitOfWork) -> list[Fetched]:
         """From the head; nothing if nothing is ready. Expired ones must have gone: see `expire`."""
-        if len(self.line):  # they were here before
+        if len(self.getters):  # they were here before
             return []
         try:
             return self._fetched(count, bytes_max, work)
@@ -248,47 +249,47 @@ class Queue:
         is too much for one session."""
         self.serve(work)
         if self.arguments.is_bounded and self.is_over():
-            self.leaving.check_wide(work)
+            self.leaving.check_target_locks(work)
             self.bound(work)
         return not (self.arguments.is_bounded and self.is_over())
 
-    def stand(self, getter: Getter, work: UnitOfWork) -> None:
+    def wait(self, getter: Getter, work: UnitOfWork) -> None:
         """Wait in line, and be served as soon as there is something."""
         self.use.note()
         work.touch(self)
-        self.line.join(getter)
+        self.getters.add(getter)
 
-    def leave(self, getter: Getter, work: UnitOfWork) -> None:
-        if self.line.leave(getter):
+    def stop_waiting(self, getter: Getter, work: UnitOfWork) -> None:
+        if self.getters.remove(getter):
             self.use.note()
             work.touch(self)
 
     def ack(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
-        count = self._settle(lambda: self.backing.ack(tags, DequeueReason.ACKED, work.changes), work)
-        self.counted.forget(tags)
+        count = self._settle(lambda: self.backing.ack(tags, DequeueReason.ACKED, work.index_batch), work)
+        self.delivery_counts.forget(tags)
         return count
 
     def requeue(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
         """Ready again, where they stood. What is given back too often is let go of, if there is a limit for that."""
         if self.arguments.delivery_limit is None:
-            return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
-        over, back = self.counted.split(tags)
+            return self._settle(lambda: self.backing.requeue(tags, work.index_batch), work)
+        over, back = self.delivery_counts.split(tags)
         if over:
-            self.leaving.check_wide(work)
+            self.leaving.check_target_locks(work)
         if over and back:
             self._refusing(lambda: self.backing.look(back), work)  # whether they are pending, before anything changes
         gone = self._settle(lambda: self.leaving.reject(over, DequeueReason.DELIVERY_LIMIT, work), work) if over else 0
         back += behind(over, gone)  # there was too much for one session: they go the next time
-        count = gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
-        self.counted.note(back, over)
+        count = gone + self._settle(lambda: self.backing.requeue(back, work.index_batch), work)
+        self.delivery_counts.note(back, over)
         return count
 
     def reject(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
         """Let go of pending messages that nobody wants: to the dead-letter target, if there is one. How many it were:
         the first ones, if all would make the session too large."""
-        self.leaving.check_wide(work)
+        self.leaving.check_target_locks(work)
         count = self._settle(lambda: self.leaving.reject(tags, DequeueReason.REJECTED, work), work)
-        self.counted.forget(tags)
+        self.delivery_counts.forget(tags)
         return count
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ class Queue:
         while (head := self.backing.head()) is not None and self._is_due(head, work):
             if count >= STEP_MESSAGES or work.room_bytes <= 0:
                 return True
-            self.leaving.check_wide(work)
+            self.leaving.check_target_locks(work)
             work.touch(self)
             step = min(self.leaving.movable(head, work), STEP_MESSAGES - count)
             count += self.leaving.release(step, DequeueReason.EXPIRED, work)
@@ -309,32 +310,32 @@ class Queue:
 
     def is_unused(self) -> bool:
         due = self.use.due_ms()
-        is_used = len(self.line) or len(self.subscribers)
-        return due is not None and not is_used and monotonic_ms(self._around.clock) >= due
+        is_used = len(self.getters) or len(self.consumers)
+        return due is not None and not is_used and monotonic_ms(self._context.clock) >= due
 
     def last_consumer_removed(self) -> None:
         """`x-expires` counts from here. While there were consumers no time was noted for it."""
         self.use.note()
-        self._note_due(self.use.due_ms())
+        self._set_timer(self.use.due_ms())
 
     # -- all of it -----------------------------------------------------------------------------------------------
 
     def purge(self, work: UnitOfWork) -> int:
         work.touch(self)
-        return self.backing.purge(work.changes)
+        return self.backing.purge(work.index_batch)
 
     def browse(self) -> Iterator[Slice]:
         return self.backing.browse()
 
     def stop(self, work: UnitOfWork) -> None:
         work.touch(self)
-        self.backing.stop(work.changes)
+        self.backing.stop(work.index_batch)
 
     def delete(self, work: UnitOfWork) -> int:
         """How many messages went with it."""
         count = len(self.backing) + self.backing.pending_count
         work.touch(self)
-        self.backing.delete(work.changes)
+        self.backing.delete(work.index_batch)
         return count
 
     def is_rolled_back(self) -> bool:
@@ -345,32 +346,32 @@ class Queue:
         """Do nothing any more, and tell whoever waits."""
         if self.failure is None:
             self.failure = error
-            self.line.tell(QueueDown(f"queue {self.name!r} failed: {error}", "it is made again: ask once more"))
+            self.getters.fail(QueueDown(f"queue {self.name!r} failed: {error}", "it is made again: ask once more"))
 
     # -- after each piece of work --------------------------------------------------------------------------------
 
-    def attend(self, work: UnitOfWork) -> None:
+    def after_commit(self, work: UnitOfWork) -> None:
         """Serve who waits, and tell others what they should know. The session has ended."""
         work.touch(self)
-        if len(self.line):
-            self._serve(work)
-        if len(self.subscribers) and len(self.backing):
-            self.subscribers.schedule_if_able()
-        self._note_time()
-        if len(self.counted) and not len(self.backing) + self.backing.pending_count:
-            self.counted.clear()
+        if len(self.getters):
+            self._serve_getters(work)
+        if len(self.backing):
+            self.schedule_delivery()
+        self._update_timer()
+        if len(self.delivery_counts) and not len(self.backing) + self.backing.pending_count:
+            self.delivery_counts.clear()
         ram_bytes = self.backing.ram_bytes
         if ram_bytes != self._ram_bytes:
             self._ram_bytes = ram_bytes
-            self._around.takes(self.id, ram_bytes)
+            self._context.memory_changed(self.id, ram_bytes)
 
     def serve(self, work: UnitOfWork) -> None:
         """Hand what is ready to the consumers who have room for it. In a turn, before its session ends: what is
         acknowledged with that is in the same session. Expired ones must have gone."""
-        if not len(self.line) and len(self.subscribers) and (count := len(self.backing)):
-            self.subscribers.serve(self.incarnation, count, partial(self._handed, work))
+        if not len(self.getters) and len(self.consumers) and (count := len(self.backing)):
+            self.consumers.serve(self.incarnation, count, partial(self._fetch_for_consumer, work))
 
-    def _handed(self, work: UnitOfWork, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
+    def _fetch_for_consumer(self, work: UnitOfWork, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
         if self._may_expire:
             head = self.backing.head()
             if head is None or self._is_due(head, work):
@@ -379,42 +380,46 @@ class Queue:
         fetched = self._fetched(count, bytes_max, work)
         self.use.note()
         if is_auto_ack and fetched:
-            self.backing.ack([each.tags for each in fetched], DequeueReason.ACKED, work.changes)
+            self.backing.ack([each.tags for each in fetched], DequeueReason.ACKED, work.index_batch)
         return fetched
 
-    def looked_at(self) -> None:
-        """The time that was noted has come."""
-        self._noted_ms = None
+    def schedule_delivery(self) -> None:
+        """In a request batch, if a consumer has room. Any thread."""
+        if len(self.consumers) and self.consumers.has_room():
+            self._context.on_ready(self.id)
 
-    def _serve(self, work: UnitOfWork) -> None:
+    def timer_fired(self) -> None:
+        self._timer_ms = None
+
+    def _serve_getters(self, work: UnitOfWork) -> None:
         backing = self.backing
-        while len(self.line) and (head := backing.head()) is not None and not self._is_due(head, work):
-            getter = self.line.pop()
+        while len(self.getters) and (head := backing.head()) is not None and not self._is_due(head, work):
+            getter = self.getters.pop()
             self.use.note()
             try:
                 fetched = self._fetched(getter.count, getter.bytes_max, work)
             except Damage as error:
-                getter.hand(error)
+                getter.deliver(error)
                 return
             if not fetched:
-                self.line.join_first(getter)
-            elif not getter.hand(Delivery(self.id, self.incarnation, fetched)):
-                backing.requeue([each.tags for each in fetched], work.changes)
+                self.getters.add_first(getter)
+            elif not getter.deliver(Delivery(self.id, self.incarnation, fetched)):
+                backing.requeue([each.tags for each in fetched], work.index_batch)
 
-    def _note_time(self) -> None:
+    def _update_timer(self) -> None:
         head = self.backing.head() if self._may_expire else None
         message_due = None if head is None else due_ms(head.run, self.arguments)
-        due = None if len(self.line) or len(self.subscribers) else self.use.due_ms()
+        due = None if len(self.getters) or len(self.consumers) else self.use.due_ms()
         if message_due is not None:
-            clock = self._around.clock
+            clock = self._context.clock
             at = monotonic_ms(clock) + max(message_due - wall_ms(clock), 0)
             due = at if due is None else min(at, due)
-        self._note_due(due)
+        self._set_timer(due)
 
-    def _note_due(self, due: int | None) -> None:
-        if due is not None and (self._noted_ms is None or due < self._noted_ms):
-            self._noted_ms = due
-            self._around.at(self.id, due)
+    def _set_timer(self, due: int | None) -> None:
+        if due is not None and (self._timer_ms is None or due < self._timer_ms):
+            self._timer_ms = due
+            self._context.set_timer(self.id, due)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -429,7 +434,7 @@ class Queue:
     def _is_due(self, head: Slice, work: UnitOfWork) -> bool:
         """Not what came in this moment to somebody who waits: a time of 0 means now or never."""
         due = due_ms(head.run, self.arguments)
-        return due is not None and self not in work.fresh and due <= wall_ms(self._around.clock)
+        return due is not None and self not in work.fresh and due <= wall_ms(self._context.clock)
 
     def _fetched(self, count: int, bytes_max: int | None, work: UnitOfWork) -> list[Fetched]:
         """What cannot be read is set aside and told, and what stands behind it is served. If the backing queue cannot

@@ -31,8 +31,8 @@ from warren.base.ids import Epoch, QueueId, VhostId
 from warren.broker.counters import MessageCounters
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Vhost
 from warren.broker.storage import VARIABLE, places_of
+from warren.broker.vhost import Vhost
 from warren.broker.vhosts import Vhosts
 from warren.catalog import queues
 from warren.catalog.catalog import Catalog
@@ -182,11 +182,11 @@ class QueueFacts:
     def of(self, vhosts: Iterable[Vhost]) -> list[QueueFact]:
         """Of all queues in these vhosts, by vhost and name."""
         rows = self.rows()
-        return [fact for open_vhost in vhosts for fact in self._of_vhost(open_vhost, rows.get(open_vhost.vhost.id, []))]
+        return [fact for open_vhost in vhosts for fact in self._of_vhost(open_vhost, rows.get(open_vhost.row.id, []))]
 
     def one(self, open_vhost: Vhost, name: str) -> QueueFact | None:
         with self._running.catalog.reading() as connection:
-            row = queues.get(connection, open_vhost.vhost.id, name)
+            row = queues.get(connection, open_vhost.row.id, name)
         return next(iter(self._of_vhost(open_vhost, [row] if row is not None else [])), None)
 
     def rows(self) -> dict[VhostId, list[Row]]:
@@ -205,7 +205,7 @@ class QueueFacts:
         return rows
 
     def _of_vhost(self, open_vhost: Vhost, rows: list[Row]) -> list[QueueFact]:
-        started, name = open_vhost.queues.started(), open_vhost.vhost.name
+        started, name = open_vhost.started_queues(), open_vhost.row.name
         facts = []
         for row in rows:
             handle = started.get(row.id)
@@ -226,10 +226,10 @@ class QueueFacts:
         return found
 
     def _looked_up(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
-        storage = open_vhost.queues.storage
+        storage = open_vhost.storage
         arguments = QueueArguments.from_table(row.arguments)
-        if (arguments.backing or open_vhost.queues.settings.backing) != VARIABLE:  # only the queue itself knows
-            return _at_work(open_vhost.queues.find(row.name))
+        if (arguments.backing or open_vhost.settings.backing) != VARIABLE:  # only the queue itself knows
+            return _at_work(open_vhost.find_queue(row.name))
         if not row.durable:
             return QueueNumbers("running")
         counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
@@ -250,7 +250,7 @@ def _at_work(handle: QueueHandle) -> QueueNumbers:
             backing.pending_count,
             backing.ready_bytes,
             backing.ram_bytes,
-            len(queue.subscribers),
+            len(queue.consumers),
             backing.sizes(),
         )
 

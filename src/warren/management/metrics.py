@@ -267,7 +267,7 @@ def _environment(running: BrokerView) -> Iterator[Metric]:
 def _vhosts(running: BrokerView) -> Metric:
     metric = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a vhost is served", labels=["vhost"])
     for open_vhost in running.vhosts.every():
-        metric.add_metric([open_vhost.vhost.name], 1)
+        metric.add_metric([open_vhost.row.name], 1)
     return metric
 
 
@@ -329,9 +329,7 @@ class MetricsApplication:
 
     def _facts(self, vhosts: Sequence[str] = ()) -> list[QueueFact]:
         every = self._source.running.vhosts.every()
-        return self._source.facts.of(
-            open_vhost for open_vhost in every if not vhosts or open_vhost.vhost.name in vhosts
-        )
+        return self._source.facts.of(open_vhost for open_vhost in every if not vhosts or open_vhost.row.name in vhosts)
 
     def _detailed(self, query: Query) -> Iterable[Metric]:
         return detailed(self._source.running, self._facts(query.get("vhost", [])), query.get("family", []))

@@ -50,7 +50,7 @@ from warren.base.errors import Refused, WarrenError
 from warren.base.ids import UserId, VhostId
 from warren.broker.auth.permissions import Access, AccessRefused, access_to
 from warren.broker.errors import UnknownQueue
-from warren.broker.realm import Vhost
+from warren.broker.vhost import Vhost
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions
 from warren.catalog.users import UserRow
@@ -175,15 +175,15 @@ def visible(running: BrokerView, user: UserRow) -> list[Vhost]:
         return vhosts
     with running.catalog.reading() as connection:
         permitted = {each.vhost_id for each in permissions.every(connection, user.id)}
-    return [open_vhost for open_vhost in vhosts if open_vhost.vhost.id in permitted]
+    return [open_vhost for open_vhost in vhosts if open_vhost.row.id in permitted]
 
 
 def entered(running: BrokerView, user: UserRow, name: str) -> Vhost:
     """The vhost of this name; one that is not there is told as such, one that is not theirs as not permitted."""
-    found = next((open_vhost for open_vhost in running.vhosts.every() if open_vhost.vhost.name == name), None)
+    found = next((open_vhost for open_vhost in running.vhosts.every() if open_vhost.row.name == name), None)
     if found is None:
         raise not_found()
-    if not is_administrator(user) and not _is_permitted(running, user, found.vhost.id):
+    if not is_administrator(user) and not _is_permitted(running, user, found.row.id):
         raise not_permitted("User not authorised to access virtual host")
     return found
 
@@ -191,8 +191,8 @@ def entered(running: BrokerView, user: UserRow, name: str) -> Vhost:
 def access_of(running: BrokerView, user: UserRow, open_vhost: Vhost) -> Access:
     """What it may do there, for `authorize`. The socket's user may do everything."""
     if user is SOCKET_USER:
-        return Access(user.name, open_vhost.vhost.name, ".*", ".*", ".*", {})
-    return access_to(running.catalog, user, open_vhost.vhost)
+        return Access(user.name, open_vhost.row.name, ".*", ".*", ".*", {})
+    return access_to(running.catalog, user, open_vhost.row)
 
 
 def _is_permitted(running: BrokerView, user: UserRow, vhost: VhostId) -> bool:

@@ -27,8 +27,8 @@ from warren.broker.auth.permissions import Access, AccessRefused, NameRole, Oper
 from warren.broker.exchanges.cc import without_blind
 from warren.broker.exchanges.errors import BadCopies, InternalExchange, UnknownExchange
 from warren.broker.queue_arguments import wall_ms
-from warren.broker.realm import Vhost
 from warren.broker.request_batch import Route, RouteCache
+from warren.broker.vhost import Vhost
 
 TARGETS_MAX: Final = 4096
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)

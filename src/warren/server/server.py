@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -27,9 +27,6 @@ from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose,
 from warren.base.ids import Epoch
 from warren.broker.confirms import Confirms
 from warren.broker.counters import MessageCounters
-from warren.broker.declarations.dispatch import Declarations
-from warren.broker.queue_handle import QueueHandle
-from warren.broker.request_batch import BatchResult
 from warren.broker.storage import QueueStorage
 from warren.broker.vhosts import Vhosts
 from warren.catalog.catalog import Catalog
@@ -40,7 +37,7 @@ from warren.server.connection import ServerConnection
 from warren.server.consumer import ServerConsumer
 from warren.server.half_open import HalfOpenConnections
 from warren.server.settings import ServerSettings
-from warren.server.vhost_loop import ConfirmingChannel, VhostLoop
+from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
 POOL_SIZE: Final = 16  # they wait for the disk, mostly: as many declarations share one sync
@@ -75,12 +72,12 @@ class Server:
         self.failed: BaseException | None = None  # why nothing is confirmed any more
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.pressure = PublisherPressure(self._pressure_changed, self._alarms_changed)
-        self._batches = environment.background.task("request-batch", "a batch of client requests failed")
+        self.batches = environment.background.task("request-batch", "a batch of client requests failed")
         self._clients = environment.background.task("connection", "a connection failed and was closed")
         self._cleanups = environment.background.task(
             "cleanup", "queues are not started, or not removed with their client"
         )
-        self._confirms = confirms
+        self.confirms = confirms
         self._served: dict[str, VhostLoop] = {}
         self.half_open: HalfOpenConnections[ServerConnection] = HalfOpenConnections(settings.half_open_max)
         self._scheduled: dict[VhostLoop, None] = {}
@@ -88,14 +85,12 @@ class Server:
         self._is_flushing = False
         self._has_stopped = False
         self._unsafe_bytes = 0
-        self._unsafe_epoch = Epoch(0)  # the newest that somebody waits for
-        self._unsafe_turns = 0
         self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
         self._door = pool or ThreadPoolExecutor(DOOR_SIZE, thread_name_prefix="warren-door")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
-        self._watch = ResourceMonitor(self)
+        self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
 
@@ -106,8 +101,8 @@ class Server:
         self._listener = await self._loop.create_server(
             lambda: ServerConnection(self), settings.host, settings.port, backlog=BACKLOG
         )
-        self._watch.begin(self._loop)
-        self.offload(self.vhosts.warm_up, self._cleaned_up)
+        self.monitor.begin(self._loop)
+        self.clean_up(self.vhosts.warm_up)
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
 
@@ -127,7 +122,7 @@ class Server:
                 connection.transport.abort()
         while self.connections:
             await asyncio.sleep(0)
-        self._watch.stop()
+        self.monitor.stop()
         self._run_scheduled()
         self._has_stopped = True
         is_stuck = self.storage.is_out_of_room  # then some threads wait for room, which may never come
@@ -148,7 +143,7 @@ class Server:
         self.counts.connections_opened += 1
         dropped = self.half_open.add(connection, connection.peer)
         if dropped is not None:
-            self._watch.half_open_dropped += 1
+            self.monitor.half_open_dropped += 1
             dropped.reset()
 
     def opened(self, connection: ServerConnection) -> None:
@@ -164,110 +159,45 @@ class Server:
         self._with_output.pop(connection, None)
         self.counts.connections_closed += 1
         if connection.access is not None:  # also if it owns nothing yet: a declaration may be under way
-            self.run(connection.served)
-            self.offload(partial(connection.served.declarations.release, connection.owner), self._cleaned_up)
+            connection.served.run()
+            self.clean_up(partial(connection.served.declarations.release, connection.owner))
 
     def served(self, name: str) -> VhostLoop:
         """A vhost, by name; refused if there is none. Any thread."""
         vhost = self.vhosts.find(name)
         served = self._served.get(name)
         if served is None or served.vhost is not vhost:
-            declarations = Declarations(vhost, self.counts, self.environment.rng)
-            made = VhostLoop(vhost, declarations, self.environment, self._schedule, self._unused)
-            served = self._served[name] = made
+            served = self._served[name] = VhostLoop(self, vhost)
         return served
 
     # -- turns ---------------------------------------------------------------------------------------------------
 
-    def _schedule(self, served: VhostLoop) -> None:
+    def schedule(self, served: VhostLoop) -> None:
+        """Run its batch after the present poll of the network."""
         if not self._scheduled:
             self.loop.call_soon(self._run_scheduled)
         self._scheduled[served] = None
 
-    def schedule_delivery(self, served: VhostLoop, handle: QueueHandle) -> None:
-        """There is something for a consumer who has room. Any thread."""
-        if _is_running(self.loop):
-            served.batch.look(handle)
-        else:
-            self.loop.call_soon_threadsafe(served.batch.look, handle)
-
     def _run_scheduled(self) -> None:
         scheduled, self._scheduled = self._scheduled, {}
         for served in scheduled:
-            self.run(served)
-        self._flush()
+            served.run()
+        self.flush()
 
-    def run(self, served: VhostLoop) -> None:
-        """Do what was gathered, and have those told who wait for it. Raises nothing: other vhosts wait behind it."""
-        confirming = served.take_confirming()
-        try:
-            done = served.batch.end()
-        except Exception as error:  # a defect of the batch itself: nothing of it is confirmed
-            self._batches.failed(error)
-            self._not_done(confirming)
-            self._flush()
-            return
-        self._batches.succeeded()
-        if done.error is not None:
-            _LOG.error("request batch failed for some queue", extra={"facts": {"why": done.error}})
-        self.newest = max(self.newest, done.epoch)
-        self.counts.received_bytes += done.size_bytes
-        self._flush()  # deliveries do not wait for the disk
-        if done.epoch or confirming:
-            try:
-                self._wait_for(done, confirming)
-            except Exception as error:  # these publishers would wait for ever
-                self.fail(error)
-        self._watch.after_batch(done.size_bytes)
-
-    def _wait_for(self, done: BatchResult, confirming: list[ConfirmingChannel]) -> None:
-        epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
-        if not epoch:
-            self._confirm(confirming)
-            return
-        if not confirming and not done.size_bytes:  # acknowledgements: nobody waits for them
-            self.vhosts.settle_soon()
-            return
-        self._unsafe_epoch = epoch
-        self._unsafe_turns += 1
-        self._unsafe_bytes += done.size_bytes
+    def add_unsafe(self, size_bytes: int) -> None:
+        """Published bytes that are not durable yet. Above the limit publishers are not read …"""
+        self._unsafe_bytes += size_bytes
         self.pressure.set(UNSAFE, self._unsafe_bytes > self.settings.unsafe_bytes_max or self.pressure.has(UNSAFE))
-        told = partial(self._durable_soon, confirming, done.size_bytes)
-        self._confirms.add(epoch, told)
 
-    def _durable_soon(self, confirming: list[ConfirmingChannel], size_bytes: int, error: BaseException | None) -> None:
-        if not self.loop.is_closed():  # else there is no client left to confirm to
-            self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
+    def subtract_unsafe(self, size_bytes: int) -> None:
+        self._unsafe_bytes -= size_bytes
 
-    def _durable(self, confirming: list[ConfirmingChannel], size_bytes: int, error: BaseException | None) -> None:
-        if error is not None:
-            self.fail(error)
-            return
-        try:
-            self._unsafe_turns -= 1
-            self._unsafe_bytes -= size_bytes
-            self._confirm(confirming)
-            self._flush()
-            if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
-                self.pressure.set(UNSAFE, False)
-        except Exception as defect:  # these publishers would wait for ever
-            self.fail(defect)
+    def release_unsafe(self) -> None:
+        """… until half of it is durable."""
+        if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
+            self.pressure.set(UNSAFE, False)
 
-    def _not_done(self, confirming: list[ConfirmingChannel]) -> None:
-        for channel, first, last in confirming:
-            try:
-                channel.refused(first, last + 1 - first)
-            except Exception as error:
-                self._cut_off(channel.connection, error)
-
-    def _confirm(self, confirming: Iterable[ConfirmingChannel]) -> None:
-        for channel, _, last in confirming:
-            try:
-                channel.confirm(last)
-            except Exception as error:
-                self._cut_off(channel.connection, error)
-
-    def _cut_off(self, connection: ServerConnection, error: Exception) -> None:
+    def cut_off(self, connection: ServerConnection, error: Exception) -> None:
         """A call for one connection has raised: the others are served, and its client does not wait for what never
         comes. Loops over connections catch it in place: a call for each would cost as much as a confirm."""
         self._clients.failed(error)
@@ -287,9 +217,9 @@ class Server:
         self._with_output[connection] = None
         if not self._is_flushing:
             self._is_flushing = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._is_flushing = True
         failure = self._clients.failure
         while self._with_output:
@@ -297,7 +227,7 @@ class Server:
             try:
                 connection.flush()
             except Exception as error:
-                self._cut_off(connection, error)
+                self.cut_off(connection, error)
         self._is_flushing = False
         if failure is not None and failure is self._clients.failure:
             self._clients.succeeded()
@@ -347,9 +277,9 @@ class Server:
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
-    def _unused(self, served: VhostLoop, handle: QueueHandle) -> None:
-        self.run(served)
-        self.offload(partial(served.declarations.consumer_removed, handle.id), self._cleaned_up)
+    def clean_up(self, call: Callable[[], object]) -> None:
+        """In another thread; an error is an alarm."""
+        self.offload(call, self._cleaned_up)
 
     def _cleaned_up(self, result: object, error: BaseException | None) -> None:
         if isinstance(error, Exception):
@@ -377,7 +307,7 @@ class Server:
             try:
                 connection.pause_reading() if is_on else connection.resume_reading()
             except Exception as error:
-                self._cut_off(connection, error)
+                self.cut_off(connection, error)
 
     def _alarms_changed(self) -> None:
         opened = [connection for connection in self.connections if connection.access is not None]
@@ -385,7 +315,7 @@ class Server:
             try:
                 self._tell_blocked(connection)
             except Exception as error:
-                self._cut_off(connection, error)
+                self.cut_off(connection, error)
 
     def _tell_blocked(self, connection: ServerConnection) -> None:
         alarms = self.pressure.alarms
@@ -399,11 +329,3 @@ class Server:
             connection.say(0, ConnectionBlocked(what))
         else:
             connection.say(0, ConnectionUnblocked())
-
-
-def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether we are in its thread."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
