@@ -46,8 +46,8 @@ def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -
     worker = ("consume", "settle", "get", "mark", "cancel", "recover", "close", "hang_up")
     assert set(done) == {
         *("producer: publish", "producer: wait", "producer: publish_to_nobody", "operator"),
-        *(f"worker: {doing}" for doing in worker),
-        *(f"clerk: {doing}" for doing in ("declare", "join", "leave", "publish", "settle", "delete")),
+        *(f"workerclient: {doing}" for doing in worker),
+        *(f"declaringclient: {doing}" for doing in ("declare", "join", "leave", "publish", "settle", "delete")),
     }
     assert set(outcomes) == {*Outcome, "settled", "moved"} and min(outcomes.values()) > 5, outcomes
 

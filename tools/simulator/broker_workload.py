@@ -213,7 +213,7 @@ class WorkerClient(ClientScript):
 
     def mark(self) -> bool:
         """What was settled before is durable when this is confirmed."""
-        self.workload.done["worker: mark"] += 1
+        self.workload.done["workerclient: mark"] += 1
         self.client.publish("", self.rng.choice(["a", "b"]), 25)
         self.client.wait_for_confirms()
         return True

@@ -1,15 +1,14 @@
-"""The server: a socket that listens, the connections it accepted, and the turns in which they are served.
+"""The server: the listening socket, its connections, and the event loop in which they are served.
 
-    sockets are read ──▶ turns are gathered ──▶ run: one piece of work for each vhost ──▶ sockets are written
-                                                        │ epoch
-                                                        └──▶ when it is durable: confirms ──▶ sockets are written
+    sockets are read ──▶ request batches ──▶ VhostLoop.run: one unit of work per vhost ──▶ sockets are written
+                                                   │ epoch
+                                                   └──▶ when it is durable: confirms ──▶ sockets are written
 
-All of it happens in one loop. What blocks (SQL, hashes, paging) is done by a small pool of threads, which hand their
-results back to the loop.
+All of it happens in one event loop. Blocking calls (SQL, hashes, paging) run in a small pool of threads, and their
+results return to the loop.
 
-Always true: no confirm is written before its epoch is durable, and confirms of a channel are in order. If the disk
-fails nothing is confirmed any more, and `failed` says why. An exception in the batch of a vhost, or in the output of a
-connection, concerns that vhost's batch or that connection alone, and is an alarm (base/threads).
+Invariants: see vhost_loop for confirms. If the disk fails nothing more is confirmed, and `failed` has the reason. An
+exception in the output of a connection concerns that connection only, and is an alarm (base/threads).
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from warren.server.settings import ServerSettings
 from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
-POOL_SIZE: Final = 16  # they wait for the disk, mostly: as many declarations share one sync
-DOOR_SIZE: Final = 2  # threads for those who log in: they must not wait for declarations that wait for the disk
+POOL_SIZE: Final = 16  # they mostly wait for the disk: as many declarations share one sync
+DOOR_SIZE: Final = 2  # threads for logins: they must not wait for declarations that wait for the disk
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
@@ -59,7 +58,7 @@ class Server:
         confirms: Confirms,
         pool: Executor | None = None,
     ) -> None:
-        """`pool`: does what blocks; made here if none is given."""
+        """`pool`: for blocking calls; None: the server has its own."""
         self.vhosts = vhosts
         self.storage = storage
         self.catalog: Catalog = storage.catalog
@@ -67,9 +66,9 @@ class Server:
         self.settings = settings
         self.counts = counts
         self.environment = environment
-        self.connections: dict[ServerConnection, None] = {}  # in the order in which they came
-        self.newest = Epoch(0)  # when it is durable, so is everything that was done
-        self.failed: BaseException | None = None  # why nothing is confirmed any more
+        self.connections: dict[ServerConnection, None] = {}  # in the order of arrival
+        self.newest = Epoch(0)  # when it is durable, so are all batches so far
+        self.failed: BaseException | None = None  # why nothing more is confirmed
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.pressure = PublisherPressure(self._pressure_changed, self._alarms_changed)
         self.batches = environment.background.task("request-batch", "a batch of client requests failed")
@@ -95,7 +94,7 @@ class Server:
     # -- from start to stop --------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
-        """Listen; where."""
+        """Listen; returns host and port."""
         self._loop = asyncio.get_running_loop()
         settings = self.settings
         self._listener = await self._loop.create_server(
@@ -107,7 +106,7 @@ class Server:
         return host, port
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Accept nobody any more, let clients go, then cut off those who stay."""
+        """Stop listening, close connections, then cut off those that stay open."""
         self.vhosts.close_soon()
         if self._listener is not None:
             self._listener.close()
@@ -125,7 +124,7 @@ class Server:
         self.monitor.stop()
         self._run_scheduled()
         self._has_stopped = True
-        is_stuck = self.storage.is_out_of_room  # then some threads wait for room, which may never come
+        is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
         for pool in (self._door, self._pool):
             shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
             await self.loop.run_in_executor(None, shut)
@@ -138,7 +137,7 @@ class Server:
     # -- connections ---------------------------------------------------------------------------------------------
 
     def joined(self, connection: ServerConnection) -> None:
-        """Those who have not opened a vhost are counted; if they are too many, one of them is dropped."""
+        """Connections that have not opened a vhost are counted; if they are too many, one of them is dropped."""
         self.connections[connection] = None
         self.counts.connections_opened += 1
         dropped = self.half_open.add(connection, connection.peer)
@@ -149,7 +148,7 @@ class Server:
     def opened(self, connection: ServerConnection) -> None:
         self.half_open.remove(connection)
         if self.pressure.alarms:
-            self._tell_blocked(connection)
+            self._send_blocked(connection)
 
     def left(self, connection: ServerConnection) -> None:
         if connection not in self.connections:
@@ -170,7 +169,7 @@ class Server:
             served = self._served[name] = VhostLoop(self, vhost)
         return served
 
-    # -- turns ---------------------------------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------------------
 
     def schedule(self, served: VhostLoop) -> None:
         """Run its batch after the present poll of the network."""
@@ -198,14 +197,14 @@ class Server:
             self.pressure.set(UNSAFE, False)
 
     def cut_off(self, connection: ServerConnection, error: Exception) -> None:
-        """A call for one connection has raised: the others are served, and its client does not wait for what never
-        comes. Loops over connections catch it in place: a call for each would cost as much as a confirm."""
+        """A call for one connection has raised: the others are served, and its client does not wait for ever. Loops
+        over connections catch it in place: a call for each would cost as much as a confirm."""
         self._clients.failed(error)
         if connection.transport is not None:
             connection.transport.abort()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing is confirmed any more."""
+        """Nothing more is confirmed."""
         if self.failed is None:
             self.failed = error
             _LOG.critical("the commit has failed", exc_info=error, extra={"facts": {"why": error}})
@@ -238,7 +237,7 @@ class Server:
         self, call: Callable[[], object], then: Callable[[object, BaseException | None], None], is_login: bool = False
     ) -> None:
         """Call it in another thread; `then` in the loop. Once the threads are stopped nothing is called: no connection
-        is left that waits for it, and the next start does what was to be cleared away."""
+        is left that waits for it, and the next start does the cleanup."""
         if self._has_stopped:
             return
         if not is_login and (self._postponed or self._is_disk_full()):
@@ -248,10 +247,10 @@ class Server:
         future.add_done_callback(partial(self._offloaded, then))
 
     def _postpone(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
-        """Until the disk has room: a change of the catalog that waits for it would hold up everybody who logs in."""
+        """Until the disk has room: a change of the catalog that waits for it would block logins."""
         self._postponed.append((call, then))
         if len(self._postponed) == 1:
-            self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
+            self.later(ROOM_POLL_SECONDS, self._run_postponed)
 
     def _is_disk_full(self) -> bool:
         try:
@@ -260,9 +259,9 @@ class Server:
             return False
         return free < DISK_FULL_BYTES or self.storage.is_out_of_room
 
-    def _go_on_with_postponed(self) -> None:
+    def _run_postponed(self) -> None:
         if self._is_disk_full():
-            self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
+            self.later(ROOM_POLL_SECONDS, self._run_postponed)
             return
         postponed, self._postponed = self._postponed, []
         for call, then in postponed:
@@ -288,7 +287,7 @@ class Server:
             self._cleanups.succeeded()
 
     def cancelled(self, connection: ServerConnection, consumer: ServerConsumer) -> None:
-        """The queue has gone, so has the consumer. Any thread."""
+        """The queue was deleted, and with it the consumer. Any thread."""
         self.loop.call_soon_threadsafe(self._cancelled, connection, consumer)
 
     def _cancelled(self, connection: ServerConnection, consumer: ServerConsumer) -> None:
@@ -313,11 +312,11 @@ class Server:
         opened = [connection for connection in self.connections if connection.access is not None]
         for connection in opened:
             try:
-                self._tell_blocked(connection)
+                self._send_blocked(connection)
             except Exception as error:
                 self.cut_off(connection, error)
 
-    def _tell_blocked(self, connection: ServerConnection) -> None:
+    def _send_blocked(self, connection: ServerConnection) -> None:
         alarms = self.pressure.alarms
         if "connection.blocked" not in connection.capabilities or connection.is_blocked == bool(alarms):
             return
