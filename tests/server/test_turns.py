@@ -107,7 +107,7 @@ def test_a_message_for_nobody_is_confirmed_when_those_before_it_are_durable(
 def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
     """However threads take turns; the wrong way round it shows in some."""
     assert {told_in(purged_behind_a_publish, seed) for seed in range(8)} == {1}
-    with Patch("warren.server.connection:ServedConnection.offload", turn_left_open).applied():
+    with Patch("warren.server.connection:ServerConnection.offload", turn_left_open).applied():
         assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
 
 
