@@ -21,7 +21,7 @@ from tests.mutants.queue_wrongs import (
 QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "told-before-durable", "a put is answered, and becomes durable when somebody else waits", (QUEUES,),
-        (Patch("warren.broker.storage:QueueStorage.wait", told_before_it_is_durable),),
+        (Patch("warren.log.store:LogStore.wait", told_before_it_is_durable),),
         known=("28/244",),
     ),
     Fault(
