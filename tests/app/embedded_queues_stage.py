@@ -18,7 +18,7 @@ from tests.log.upkeep_stage import laid_out
 from tests.snapshot.database_stage import DIRECTORY, DatabaseStage
 from warren.base.threads import StartedThread, SystemThreads
 from warren.broker.queue_api import SettleCall
-from warren.broker.queue_handle import PagedQueueAdapter, QueueHandle
+from warren.broker.queue_handle import QueueHandle
 from warren.catalog.settings import CatalogSettings
 from warren.embedded.database import QueueOpenOptions, Warren
 from warren.embedded.queue_assembly import OpenQueues
@@ -87,14 +87,14 @@ class EmbeddedQueuesStage(DatabaseStage):
     # -- what is asked of it -------------------------------------------------------------------------------------
 
     def handles(self) -> list[QueueHandle]:
-        return [self.queues.host.find(name) for name in self.db.queues()]
+        return [self.queues.vhost.find_queue(name) for name in self.db.queues()]
 
     def found(self) -> Standing:
         """Everything that is there, expired or not. It is ready again afterwards."""
         standing: Standing = {}
         for handle in self.handles():
             count = self.queues.queue_api.length(handle)
-            fetched, _ = self.queues.host.do([handle], lambda work: handle.serving().get(EVERYTHING, None, work))  # noqa: B023
+            fetched, _ = self.queues.vhost.execute([handle], lambda work: handle.serving().get(EVERYTHING, None, work))  # noqa: B023
             standing[handle.name] = tuple(found_of(fetched))
             assert count == len(standing[handle.name]), "whatever is counted can be got"
             if fetched:
@@ -107,14 +107,13 @@ class EmbeddedQueuesStage(DatabaseStage):
 
     def pass_ms(self, ms: int) -> None:
         self.clock.advance_ns(ms * 1_000_000)
-        while self.queues.host.timers.run_due():
+        while self.queues.vhost.timers.run_due():
             continue
 
     def page(self, name: str, target_seconds: float) -> None:
-        host = self.queues.host
-        paged = PagedQueueAdapter(host.find(name), lambda handle: host._working([handle]))
-        paged.set_target(target_seconds)
-        while paged.page():
+        handle = self.queues.vhost.find_queue(name)
+        handle.set_target(target_seconds)
+        while handle.page():
             continue
 
     def tidy(self) -> int:
@@ -134,5 +133,5 @@ class EmbeddedQueuesStage(DatabaseStage):
         return released
 
     def check(self) -> None:
-        told = [*self.db.alarms(), *self.queues.host.problems]
+        told = [*self.db.alarms(), *self.queues.vhost.problems]
         assert not told, told

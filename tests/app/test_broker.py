@@ -30,7 +30,7 @@ def configured(directory: Path) -> Configuration:
 
 
 def vhost_names(broker: Broker) -> list[str]:
-    return [vhost.vhost.name for vhost in broker.vhosts.every()]
+    return [vhost.row.name for vhost in broker.vhosts.every()]
 
 
 def test_it_is_what_the_management_reads(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_every_vhost_of_the_catalog_is_served_and_what_is_not_durable_has_gone(t
     broker.close()
     broker = open_broker(configuration)
     assert vhost_names(broker) == ["other", "prod"]
-    assert broker.vhosts.find("other").queues.names() == ["kept"]
+    assert broker.vhosts.find("other").queue_names() == ["kept"]
     assert broker.users.check(Login("ann", "secret"), "").name == "ann"
     broker.close()
 

@@ -150,7 +150,7 @@ class Client:
         self._note("page")
 
     def sync(self) -> None:
-        self.broker.storage.wait(self._newest)
+        self.broker.storage.log.wait(self._newest)
         self.states.told(Epoch(0), Epoch(0))  # whatever the log says
         self._note("sync")
 
@@ -176,8 +176,8 @@ class Client:
         self.hands[name] = []
         self.coming()
         with pytest.raises(QueueDown):
-            self.broker.host.do([handle], act)
-        self.broker.host.problems.clear()
+            self.broker.vhost.execute([handle], act)
+        self.broker.vhost.problems.clear()
         self._note("fail")
 
     # -- what must be so -----------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Shopkeeper(Client):
         self.clock.advance_ns(2 * LONG_MS * 1_000_000)
         self.model.expire(name, wall_ms(self.clock))
         self.coming()
-        self.broker.host.look(self.handles[name].id)
+        self.broker.vhost.check_queue(self.handles[name].id)
         self._note("expire")
 
 
@@ -266,6 +266,6 @@ class Clerk(Client):
         self.sure.discard("jobs")
         self.model["jobs"].messages, self.hands["jobs"] = [], []
         self.coming()
-        self.broker.host.delete(self.handles["jobs"])
+        self.broker.vhost.delete_queue(self.handles["jobs"])
         self._declare("jobs")
         self._note("delete")

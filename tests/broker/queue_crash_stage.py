@@ -23,12 +23,12 @@ from tests.broker.plain_queues import Found, Standing, short
 from tests.catalog.catalog_stage import CatalogCrashStage
 from tests.snapshot.crash_stage import Open
 from warren.base.threads import Threads
-from warren.broker.dead_letters import DeadLetterRoutes
+from warren.broker.exchanges.routing import Routing
 from warren.broker.queue_api import QueueApi, SettleCall
 from warren.broker.queue_arguments import QueueArguments
-from warren.broker.queue_handle import PagedQueueAdapter, QueueHandle
+from warren.broker.queue_handle import QueueHandle
 from warren.broker.storage import QueueStorage
-from warren.broker.vhost import VhostQueues
+from warren.broker.vhost import Vhost
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rebuild import remove_leftovers
@@ -59,15 +59,15 @@ class Broker:
     database: Database
     catalog: Catalog
     storage: QueueStorage
-    host: VhostQueues
+    vhost: Vhost
     queue_api: QueueApi
     done: Counter[str]  # what upkeep has done
 
     def declare(self, name: str, durable: bool, arguments: QueueArguments) -> QueueHandle:
-        return self.host.declare(name, durable, arguments)
+        return self.vhost.declare_queue(name, durable, arguments)
 
     def close(self) -> None:
-        self.host.close()
+        self.vhost.close()
         self.storage.close()
         self.catalog.close()
         self.database.close()
@@ -76,13 +76,13 @@ class Broker:
 
     def take_all(self, handle: QueueHandle) -> list[Fetched]:
         """Everything that is there, expired or not."""
-        return self.host.do([handle], lambda work: handle.serving().get(EVERYTHING, None, work))[0]
+        return self.vhost.execute([handle], lambda work: handle.serving().get(EVERYTHING, None, work))[0]
 
     def found(self) -> Standing:
         """What every queue holds; it is ready again afterwards."""
         standing: Standing = {}
-        for name in self.host.names():
-            handle = self.host.find(name)
+        for name in self.vhost.queue_names():
+            handle = self.vhost.find_queue(name)
             count = self.queue_api.length(handle)
             fetched = self.take_all(handle)
             standing[name] = tuple(found_of(fetched))
@@ -95,7 +95,7 @@ class Broker:
 
     def check(self) -> None:
         """Nobody has anything to complain about."""
-        told = [*self.host.problems, *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
+        told = [*self.vhost.problems, *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
         told += [*self.storage.stores.collector.alarms(), *self.storage.stores.transient_collector.alarms()]
         assert not told, told
 
@@ -103,11 +103,10 @@ class Broker:
 
     def page(self, handle: QueueHandle) -> None:
         """Let nothing of it stay in memory that need not."""
-        paged = PagedQueueAdapter(handle, lambda handle: self.host._working([handle]))
-        paged.set_target(0.0)
-        while paged.page():
+        handle.set_target(0.0)
+        while handle.page():
             continue
-        paged.set_target(None)
+        handle.set_target(None)
 
     def seal(self) -> None:
         """What is written so far is in sealed files, and the store has it on its disk: it may be judged."""
@@ -162,7 +161,7 @@ def ranges_of(tags: list[int]) -> list[tuple[int, int]]:
 
 
 class QueueCrashStage(CatalogCrashStage):
-    dead_letter_routes: DeadLetterRoutes | None = None  # for dead letters
+    routing: Routing | None = None  # None: from the catalog
 
     def up(self, open_database: Open, threads: Threads) -> Broker:
         database = open_database()
@@ -170,10 +169,8 @@ class QueueCrashStage(CatalogCrashStage):
         home = catalog.change(lambda change: vhosts.declare(change, "/"))
         catalog.change(remove_leftovers)
         storage = QueueStorage(database, catalog, SETTINGS, TINY_QUEUES, TINY_STORES)
-        host = VhostQueues(
-            home.id, storage, database.log.environment, SETTINGS, dead_letter_routes=self.dead_letter_routes
-        )
-        return Broker(database, catalog, storage, host, QueueApi(host, threads), Counter())
+        vhost = Vhost(home, storage, database.log.environment, SETTINGS, routing=self.routing)
+        return Broker(database, catalog, storage, vhost, vhost.queue_api, Counter())
 
     def crashed(self, model: CrashModel, seed: int) -> QueueCrashStage:
         other = super().crashed(model, seed)

@@ -11,13 +11,11 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from tests.broker.exchanges.rows import FIRST_EXCHANGE, VHOST, exchange, queue
+from tests.broker.exchanges.rows import FIRST_EXCHANGE, VHOST, exchange
 from tests.broker.stage import BrokerStage, settling
 from warren.amqp.content import Properties, body_of, properties_of, write_content
 from warren.base.ids import BindingId, ExchangeId
 from warren.base.messages import WIRE, Origin, Publication
-from warren.base.threads import SystemThreads
-from warren.broker.dead_letters import RoutedDeadLetterRoutes
 from warren.broker.exchanges.routing import Routing
 from warren.broker.queue_handle import QueueHandle
 from warren.catalog.bindings import BindingRow
@@ -26,9 +24,7 @@ from warren.catalog.bindings import BindingRow
 class RoutedStage(BrokerStage):
     def __init__(self, **settings: Any) -> None:
         super().__init__(settle_ms=1, **settings)
-        self.routing = Routing()
-        self.lock = SystemThreads().condition()
-        self.dead_letter_routes = RoutedDeadLetterRoutes(self.routing, self.lock)
+        self.routing: Routing = Routing()
         self._ids = count(1)
         self._exchanges: dict[str, ExchangeId] = {}
         self.exchange("")
@@ -43,13 +39,11 @@ class RoutedStage(BrokerStage):
         self.routing.add_exchange(row)
 
     def queue(self, name: str, durable: bool = True, **arguments: Any) -> QueueHandle:
-        handle = super().queue(name, durable, **arguments)
-        self.routing.add_queue(queue(handle.id, name))
-        return handle
+        return super().queue(name, durable, **arguments)
 
     def bind(self, source: str, target: str, key: str = "", **arguments: Any) -> BindingRow:
         to_exchange = self._exchanges.get(target)
-        to_queue = self.host.find(target).id if to_exchange is None else None
+        to_queue = self.vhost.find_queue(target).id if to_exchange is None else None
         row = BindingRow(
             BindingId(next(self._ids)), VHOST, self._exchanges[source], to_queue, to_exchange, key, arguments
         )
@@ -61,14 +55,14 @@ class RoutedStage(BrokerStage):
         now_ms = self.clock.wall_ns() // 1_000_000
         origin = Origin(exchange, to if key is None else key, "guest", WIRE)
         publication = Publication(list(contents), published_ms=now_ms, origin=origin, **more)
-        self.database.log.wait(self.queue_api.put(publication, [self.host.find(to)]))
+        self.database.log.wait(self.queue_api.put(publication, [self.vhost.find_queue(to)]))
 
     def reject(self, name: str, count: int = 1) -> None:
-        self.queue_api.reject(self.host.find(name), settling(self.take(name, count)))
+        self.queue_api.reject(self.vhost.find_queue(name), settling(self.take(name, count)))
 
     def read(self, name: str) -> list[tuple[bytes, Properties, Origin]]:
         """Everything, acknowledged: body, properties, and what a consumer is told of where it came from."""
-        handle = self.host.find(name)
+        handle = self.vhost.find_queue(name)
         delivery = self.queue_api.get(handle, 1000)
         if delivery is None:
             return []

@@ -8,14 +8,13 @@ from typing import Any
 from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import WarrenError
 from warren.base.messages import Publication
-from warren.base.threads import SystemThreads
-from warren.broker.dead_letters import DeadLetterRoutes
+from warren.broker.exchanges.routing import Routing
 from warren.broker.getters import Delivery, Outcome
-from warren.broker.queue_api import QueueApi, SettleCall
+from warren.broker.queue_api import SettleCall
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.storage import MakeOne, QueueStorage
-from warren.broker.vhost import VhostQueues
+from warren.broker.vhost import Vhost
 from warren.catalog import vhosts
 from warren.catalog.rebuild import remove_leftovers
 from warren.message_store.settings import MessageStoreSettings
@@ -30,7 +29,7 @@ class BrokerStage(CatalogStage):
         self.kinds = dict(kinds or {})
         self.of_queues = VariableQueueSettings()
         self.settings = QueueSettings(backing=default, **settings)
-        self.dead_letter_routes: DeadLetterRoutes | None = None
+        self.routing: Routing | None = None
 
     def up(self) -> BrokerStage:
         catalog = self.begin()
@@ -40,30 +39,28 @@ class BrokerStage(CatalogStage):
             self.database, catalog, self.settings, self.of_queues, MessageStoreSettings(), self.kinds
         )
         self.storage, self.index = storage, storage.index
-        self.host = VhostQueues(
-            home.id, storage, self.environment(), self.settings, dead_letter_routes=self.dead_letter_routes
-        )
-        self.queue_api = QueueApi(self.host, SystemThreads())
+        self.vhost = Vhost(home, storage, self.environment(), self.settings, routing=self.routing)
+        self.queue_api = self.vhost.queue_api
         return self
 
     def down(self) -> None:
-        self.host.close()
+        self.vhost.close()
         self.storage.close()
         self.stop()
 
     def queue(self, name: str, durable: bool = True, **arguments: Any) -> QueueHandle:
-        return self.host.declare(name, durable, QueueArguments(**arguments))
+        return self.vhost.declare_queue(name, durable, QueueArguments(**arguments))
 
     def put(self, *contents: bytes, to: str | list[str], **more: Any) -> None:
         names = [to] if isinstance(to, str) else to
         now_ms = self.clock.wall_ns() // 1_000_000
         publication = Publication(list(contents), published_ms=now_ms, fan_out=len(names), **more)
-        epoch = self.queue_api.put(publication, [self.host.find(name) for name in names])
+        epoch = self.queue_api.put(publication, [self.vhost.find_queue(name) for name in names])
         self.database.log.wait(epoch)
 
     def get(self, name: str, count: int = 1000) -> list[bytes]:
         """And acknowledge."""
-        handle = self.host.find(name)
+        handle = self.vhost.find_queue(name)
         delivery = self.queue_api.get(handle, count)
         if delivery is None:
             return []
@@ -71,18 +68,18 @@ class BrokerStage(CatalogStage):
         return bodies(delivery)
 
     def take(self, name: str, count: int = 1) -> Delivery:
-        delivery = self.queue_api.get(self.host.find(name), count)
+        delivery = self.queue_api.get(self.vhost.find_queue(name), count)
         assert delivery is not None, "something should be ready"
         return delivery
 
     def pass_ms(self, ms: int) -> None:
         """Time goes by, and whatever is due happens."""
         self.clock.advance_ns(ms * 1_000_000)
-        while self.host.timers.run_due():
+        while self.vhost.timers.run_due():
             continue
 
     def length(self, name: str) -> int:
-        return self.queue_api.length(self.host.find(name))
+        return self.queue_api.length(self.vhost.find_queue(name))
 
 
 class Waiter:
@@ -95,7 +92,7 @@ class Waiter:
         self.errors: list[BaseException] = []
         self.has_gone = has_gone
 
-    def hand(self, outcome: Outcome) -> bool:
+    def deliver(self, outcome: Outcome) -> bool:
         if self.has_gone:
             return False
         if isinstance(outcome, Delivery):

@@ -52,15 +52,15 @@ class Ready:
         run = Run(SequenceId(0), max(len(some), 1), 1)
         return [Fetched(some[0], Slice(run, 0, len(some), [b""] * len(some)), False)] if some else []
 
-    def to(self, subscribers: Consumers) -> None:
-        subscribers.serve(1, len(self.left), self.hand)
+    def to(self, consumers: Consumers) -> None:
+        consumers.serve(1, len(self.left), self.hand)
 
 
 def among(*takers: Taker) -> Consumers:
-    subscribers = Consumers()
+    consumers = Consumers()
     for taker in takers:
-        subscribers.add(taker)
-    return subscribers
+        consumers.add(taker)
+    return consumers
 
 
 def test_one_consumer_takes_all_it_has_room_for_in_one_piece() -> None:
@@ -78,9 +78,9 @@ def test_two_consumers_take_turns_message_by_message() -> None:
 
 def test_the_turn_goes_on_where_it_was() -> None:
     one, other = Taker(100), Taker(100)
-    subscribers = among(one, other)
+    consumers = among(one, other)
     for _ in range(4):
-        Ready(1).to(subscribers)
+        Ready(1).to(consumers)
     assert (len(one.took), len(other.took)) == (2, 2)
 
 
@@ -105,9 +105,9 @@ def test_a_higher_priority_gets_everything_as_long_as_it_has_room() -> None:
 
 
 def test_an_exclusive_consumer_is_alone() -> None:
-    subscribers = among(Taker(1, is_exclusive=True))
+    consumers = among(Taker(1, is_exclusive=True))
     with pytest.raises(InUse):
-        subscribers.add(Taker(1))
+        consumers.add(Taker(1))
     others = among(Taker(1))
     with pytest.raises(InUse):
         others.add(Taker(1, is_exclusive=True))
@@ -115,32 +115,28 @@ def test_an_exclusive_consumer_is_alone() -> None:
 
 def test_a_single_active_consumer_gets_everything_until_it_leaves() -> None:
     first, second = Taker(2), Taker(10, priority=9)
-    subscribers = among(first)
-    subscribers.is_single_active = True
-    subscribers.add(second)
+    consumers = among(first)
+    consumers.is_single_active = True
+    consumers.add(second)
     ready = Ready(5)
-    ready.to(subscribers)
+    ready.to(consumers)
     assert (first.took, second.took) == ([0, 1], [])
-    assert subscribers.remove(first)
-    ready.to(subscribers)
+    assert consumers.remove(first)
+    ready.to(consumers)
     assert second.took == [2, 3, 4]
 
 
-def test_everybody_is_told_when_the_queue_goes() -> None:
+def test_all_consumers_are_cancelled_when_the_queue_ends() -> None:
     one, other = Taker(1), Taker(1)
-    subscribers = among(one, other)
+    consumers = among(one, other)
     reason = WarrenError("gone")
-    subscribers.tell(reason)
-    assert (one.reason, other.reason, len(subscribers)) == (reason, reason, 0)
+    consumers.cancel(reason)
+    assert (one.reason, other.reason, len(consumers)) == (reason, reason, 0)
 
 
-def test_it_is_woken_only_if_somebody_has_room() -> None:
-    woken: list[str] = []
+def test_there_is_room_only_if_a_consumer_has_room() -> None:
     taker = Taker(0)
-    subscribers = among(taker)
-    subscribers.on_ready = lambda: woken.append("look")
-    subscribers.schedule_if_able()
-    assert woken == []
+    consumers = among(taker)
+    assert not consumers.has_room()
     taker.left = 1
-    subscribers.schedule_if_able()
-    assert woken == ["look"]
+    assert consumers.has_room()

@@ -146,7 +146,7 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
     stage.queue("dead")
     work = stage.queue("work", message_ttl_ms=100, max_length=100, dead_letter="dead")
     sizes: list[int] = []
-    end = UnitOfWork.end
+    end = UnitOfWork.end_batch
 
     def measured(own: UnitOfWork) -> None:
         end(own)
@@ -155,7 +155,7 @@ def test_a_large_move_takes_several_sessions_and_loses_nothing(stage: BrokerStag
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warren.broker.unit_of_work.STEP_BYTES", 1000)
         patch.setattr("warren.broker.dead_letters.REJECT_STEP", 2)
-        patch.setattr(UnitOfWork, "end", measured)
+        patch.setattr(UnitOfWork, "end_batch", measured)
         stage.put(*large, to="work")
         if way == "over the limit":
             stage.put(*(b"tiny" for _ in range(100)), to="work")

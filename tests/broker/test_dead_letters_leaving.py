@@ -12,7 +12,7 @@ from tests.broker.stage import Waiter, settling
 from tests.broker.test_request_batch_turn import Reader, Sender, TurnStage
 from warren.amqp.types import Long, Timestamp
 from warren.base.ids import Epoch
-from warren.broker.dead_letters import RoutedDeadLetterRoutes
+from warren.broker.dead_letters import DeadLetterRoutes
 from warren.broker.errors import NotYours, QueueFull
 from warren.broker.queue_arguments import Overflow
 from warren.catalog.bindings import BindingRow
@@ -214,7 +214,7 @@ def test_the_level_of_a_plain_body_is_its_priority(stage: RoutedStage) -> None:
     for number in (1, 5, 3):
         stage.put(b"%d" % number, to="work", priority=number)
     stage.put(b"2", to="dead", priority=2)
-    stage.queue_api.reject(stage.host.find("work"), settling(stage.take("work")))
+    stage.queue_api.reject(stage.vhost.find_queue("work"), settling(stage.take("work")))
     stage.pass_ms(10)
     assert stage.get("dead") == [b"5", b"3", b"2", b"1"]
 
@@ -242,7 +242,7 @@ def test_a_message_whose_bytes_make_no_sense_is_set_aside_and_told(stage: Routed
     else:
         assert stage.queue_api.reject(handle, settling(stage.take("work", 3))) == 3
     assert stage.bodies("dead") == [b"1", b"3"]
-    assert [problem for problem in stage.host.problems if "message 1 is set aside" in problem]
+    assert [problem for problem in stage.vhost.problems if "message 1 is set aside" in problem]
     queue = handle.serving()
     assert (len(queue.backing), queue.backing.pending_count) == (0, 1)
 
@@ -288,7 +288,7 @@ def test_a_message_is_given_back_as_often_as_its_limit_says(stage: RoutedStage) 
     with pytest.raises(NotYours):
         stage.queue_api.requeue(handle, settling(taken))
     assert deaths(stage, "dead") == [[("work", "delivery_limit", 1)]]
-    assert (stage.length("work"), len(handle.serving().counted)) == (1, 0)
+    assert (stage.length("work"), len(handle.serving().delivery_counts)) == (1, 0)
 
 
 def test_some_may_be_given_back_and_others_not(stage: RoutedStage) -> None:
@@ -299,7 +299,7 @@ def test_some_may_be_given_back_and_others_not(stage: RoutedStage) -> None:
     assert stage.queue_api.requeue(handle, settling(stage.take("work", 4))) == 4
     assert stage.bodies("dead") == [b"0", b"1"]
     assert stage.bodies("work") == [b"2", b"3"]
-    assert len(handle.serving().counted) == 0
+    assert len(handle.serving().delivery_counts) == 0
 
 
 def test_a_target_comes_back_under_its_limit_after_a_large_move(stage: RoutedStage) -> None:
@@ -324,9 +324,9 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
     row = stage.bind("dlx", "old")
     handle = stage.queue("work", message_ttl_ms=10, max_length=2, dead_letter_exchange="dlx")
     changed: list[BindingRow] = []
-    reach = RoutedDeadLetterRoutes.reach
+    reach = DeadLetterRoutes.reach
 
-    def reached(dead_letter_routes: RoutedDeadLetterRoutes, exchange: str, routing_key: str | None) -> Any:
+    def reached(dead_letter_routes: DeadLetterRoutes, exchange: str, routing_key: str | None) -> Any:
         found = reach(dead_letter_routes, exchange, routing_key)
         if not changed:
             changed.append(stage.bind("dlx", "new"))
@@ -335,7 +335,7 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
 
     with pytest.MonkeyPatch.context() as patch:
         stage.send(wire(b"1"), wire(b"2"), to="work")
-        patch.setattr(RoutedDeadLetterRoutes, "reach", reached)
+        patch.setattr(DeadLetterRoutes, "reach", reached)
         if way == "expired":
             stage.pass_ms(10)
         elif way == "rejected":
@@ -352,7 +352,7 @@ def test_a_target_that_cannot_be_started_gets_nothing_and_holds_nobody_up(stage:
     stage.bind("dlx", "dead")
     stage.queue("work", message_ttl_ms=10, dead_letter_exchange="dlx")
     stage.send(wire(b"1"), to="work")
-    stage.host.delete(dead)  # the routing still has it
+    stage.vhost.delete_queue(dead)  # the routing still has it
     stage.pass_ms(10)
     assert stage.length("work") == 0
 
@@ -362,18 +362,18 @@ def test_counts_of_what_is_gone_are_forgotten(stage: RoutedStage) -> None:
     for settle in (stage.queue_api.ack, stage.queue_api.reject):
         stage.send(wire(b"1"), wire(b"2"), to="work")
         stage.queue_api.requeue(handle, settling(stage.take("work", 2)))
-        assert len(handle.serving().counted) == 2
+        assert len(handle.serving().delivery_counts) == 2
         settle(handle, settling(stage.take("work", 1)))
-        assert len(handle.serving().counted) == 1
+        assert len(handle.serving().delivery_counts) == 1
         stage.pass_ms(10)
-        assert len(handle.serving().counted) == 0
+        assert len(handle.serving().delivery_counts) == 0
 
 
 def test_a_time_of_zero_means_now_or_never(stage: RoutedStage) -> None:
     """As RabbitMQ: who waits gets it, who comes later does not."""
     handle = stage.queue("work", message_ttl_ms=0)
     waiter = Waiter(count=2)
-    stage.queue_api.stand(handle, waiter)
+    stage.queue_api.wait(handle, waiter)
     stage.put(b"1", b"2", b"3", to="work")
     assert waiter.handed == [[b"1", b"2"]]
     assert stage.get("work") == []

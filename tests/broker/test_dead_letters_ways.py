@@ -11,7 +11,7 @@ from tests.broker.exchanges.rows import binding, exchange, queue
 from tests.broker.exchanges.test_routing_model import BINDINGS, EXCHANGES, HEADERS, KEYS, QUEUES, TOPOLOGIES
 from warren.base.ids import QueueId
 from warren.base.threads import SystemThreads
-from warren.broker.dead_letters import NO_DEAD_LETTER_ROUTES, NamedDeadLetterRoutes, RoutedDeadLetterRoutes
+from warren.broker.dead_letters import NO_DEAD_LETTER_ROUTES, DeadLetterRoutes
 from warren.broker.exchanges.routing import load
 from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
@@ -24,7 +24,7 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
     rows: list[ExchangeRow], bound: list[BindingRow], key: str, headers: dict[str, Any], data: st.DataObject
 ) -> None:
     routing = load(rows, map(queue, QUEUES), bound)
-    dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    dead_letter_routes = DeadLetterRoutes(routing, SystemThreads().condition())
     for gone in [
         None,
         *data.draw(st.lists(st.sampled_from(bound), unique_by=lambda each: each.id) if bound else st.just([])),
@@ -46,7 +46,7 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
 
 def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
     routing = load([exchange(100, name="")], [queue(1), queue(2)], [])
-    dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    dead_letter_routes = DeadLetterRoutes(routing, SystemThreads().condition())
     assert set(dead_letter_routes.reach("", "q2")) == {TWO}
     assert set(dead_letter_routes.reach("", None)) == {ONE, TWO}
     assert (dead_letter_routes.forward("", "q1", {"CC": ["q2"]}), dead_letter_routes.forward("", "q1", {})) == (
@@ -58,7 +58,7 @@ def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
 
 def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> None:
     routing = load([exchange(100, "headers")], [queue(1), queue(2)], [binding(1, 100, 1, "", {"h": 1})])
-    dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+    dead_letter_routes = DeadLetterRoutes(routing, SystemThreads().condition())
     assert [set(dead_letter_routes.reach("x100", key)) for key in ("k", None)] == [{ONE}, {ONE}]
     routing.add_binding(binding(2, 100, 2, "", {"h": 2}))
     assert [set(dead_letter_routes.reach("x100", key)) for key in ("k", None)] == [{ONE, TWO}, {ONE, TWO}]
@@ -66,7 +66,7 @@ def test_what_is_bound_later_is_reached_and_headers_are_not_known_before() -> No
 
 
 def test_without_an_exchange_there_is_no_way() -> None:
-    dead_letter_routes = RoutedDeadLetterRoutes(load([], [queue(1)], []), SystemThreads().condition())
+    dead_letter_routes = DeadLetterRoutes(load([], [queue(1)], []), SystemThreads().condition())
     assert (
         dead_letter_routes.reach("x", None),
         dead_letter_routes.forward("x", "q1", {}),
@@ -76,24 +76,4 @@ def test_without_an_exchange_there_is_no_way() -> None:
         NO_DEAD_LETTER_ROUTES.reach("", "q1"),
         NO_DEAD_LETTER_ROUTES.forward("", "q1", {}),
         NO_DEAD_LETTER_ROUTES.leads("", "q1"),
-    ) == ((), (), False)
-
-
-def test_a_program_without_exchanges_has_the_default_one() -> None:
-    every = {"one": ONE, "two": TWO}
-    started = {"one": ONE}
-    dead_letter_routes = NamedDeadLetterRoutes(every.get, started.get, every.values)
-    assert (
-        dead_letter_routes.reach("", "two"),
-        dead_letter_routes.reach("", "three"),
-        list(dead_letter_routes.reach("", None)),
-    ) == ([TWO], [], [ONE, TWO])
-    assert (dead_letter_routes.forward("", "one", {}), dead_letter_routes.forward("", "two", {})) == ([ONE], [])
-    assert dead_letter_routes.forward("", "two", {"CC": ["one"]}) == [ONE]
-    assert dead_letter_routes.forward("", "one", {"CC": 7}) == [ONE]
-    assert [dead_letter_routes.leads("", key) for key in ("one", "two", None)] == [True, False, True]
-    assert (
-        dead_letter_routes.reach("other", "one"),
-        dead_letter_routes.forward("other", "one", {}),
-        dead_letter_routes.leads("other", "one"),
-    ) == ((), (), False)
+    ) == (frozenset(), (), False)

@@ -37,8 +37,8 @@ class FailingStage(TurnStage):
 
     def counts(self, name: str) -> tuple[int, int]:
         """Ready and unacknowledged."""
-        handle = self.broker.host.find(name)
-        handle.come_up()
+        handle = self.broker.vhost.find_queue(name)
+        handle.wait_started()
         backing = handle.serving().backing
         return len(backing), backing.pending_count
 
@@ -46,7 +46,9 @@ class FailingStage(TurnStage):
         """A message that is delivered already."""
         self.broker.put(b"old", to=name)
         delivery = self.broker.take(name)
-        self.batch.settle(self.broker.host.find(name), settlement, delivery.incarnation, delivery.fetched[0].tags)
+        self.batch.settle(
+            self.broker.vhost.find_queue(name), settlement, delivery.incarnation, delivery.fetched[0].tags
+        )
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def test_an_aborted_ack_leaves_the_counters_as_they_are_on_disk(stage: FailingSt
         dict(backing.index_counters),
         backing.pending.size_bytes,
     )
-    changes = stage.broker.storage.begin()
+    changes = stage.broker.storage.index.begin()
     backing.ack([(first, first + 1), (first + 2, stop)], DequeueReason.ACKED, changes)
     changes.abort()
     after = (
@@ -146,7 +148,7 @@ def test_an_aborted_ack_leaves_the_counters_as_they_are_on_disk(stage: FailingSt
         backing.pending.size_bytes,
     )
     assert (before, backing.has_diverged) == (after, False)
-    changes = stage.broker.storage.begin()
+    changes = stage.broker.storage.index.begin()
     backing.ack([(first, stop)], DequeueReason.ACKED, changes)
     changes.end()
     assert (backing.index_counters.count, backing.pending_count) == (0, 0)
@@ -157,8 +159,8 @@ def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingS
     stage.broker.put(b"old", to="weak")
     stage.faults.always["fetch"] = RuntimeError("a defect")
     got: list[GetResult | WarrenError] = []
-    stage.batch.get(stage.broker.host.find("idle"), False, got.append)
-    stage.batch.get(stage.broker.host.find("weak"), False, lambda outcome: None)
+    stage.batch.get(stage.broker.vhost.find_queue("idle"), False, got.append)
+    stage.batch.get(stage.broker.vhost.find_queue("weak"), False, lambda outcome: None)
     stage.end()
     [found] = got
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
@@ -169,7 +171,7 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
     stage: FailingStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session has ended when queues note their times."""
-    attend = Queue.attend
+    attend = Queue.after_commit
 
     def failing(queue: Queue, work: UnitOfWork) -> None:
         if queue.name == "idle":
@@ -179,7 +181,7 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("published", "idle"))
     with monkeypatch.context() as patch:
-        patch.setattr(Queue, "attend", failing)
+        patch.setattr(Queue, "after_commit", failing)
         done = stage.end()
     assert isinstance(done.error, QueueDown) and done.epoch
     assert (sender.nacks, stage.counts("published"), stage.counts("idle")) == ([], (1, 0), (1, 0))
@@ -191,8 +193,8 @@ def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
     got: list[GetResult | WarrenError] = []
     failed: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", to=stage.route("weak"))
-    stage.batch.get(stage.broker.host.find("idle"), True, got.append)
-    stage.batch.get(stage.broker.host.find("weak"), True, failed.append)
+    stage.batch.get(stage.broker.vhost.find_queue("idle"), True, got.append)
+    stage.batch.get(stage.broker.vhost.find_queue("weak"), True, failed.append)
     stage.end()
     [found], [error] = got, failed
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
@@ -204,7 +206,7 @@ def test_a_queue_that_has_failed_serves_the_next_turn(stage: FailingStage) -> No
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("weak"))
     stage.end()
-    stage.broker.host.find("weak").come_up()
+    stage.broker.vhost.find_queue("weak").wait_started()
     stage.publish(sender, 2, b"2", to=stage.route("weak"))
     assert stage.end().error is None
     assert (sender.nacks, stage.runs("weak")) == ([(1, 1)], [[b"2"]])
@@ -234,7 +236,7 @@ def test_a_session_that_cannot_end_refuses_publishes_and_keeps_settlements(
 def test_a_settlement_of_a_tag_that_is_not_pending_leaves_the_others_alone(stage: FailingStage) -> None:
     stage.broker.put(b"1", b"2", b"3", to="acked")
     delivery = stage.broker.take("acked", 3)
-    handle, [first, stop] = stage.broker.host.find("acked"), delivery.fetched[0].tags
+    handle, [first, stop] = stage.broker.vhost.find_queue("acked"), delivery.fetched[0].tags
     stage.batch.settle(handle, Settlement.ACK, delivery.incarnation, (stop + 5, stop + 6))
     stage.batch.settle(handle, Settlement.ACK, delivery.incarnation, (first, stop))
     assert stage.end().error is None

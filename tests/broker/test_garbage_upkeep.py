@@ -85,20 +85,20 @@ def test_what_is_alive_is_what_the_queues_hold(stage: BrokerStage) -> None:
     stage.put(*[b"x" * 100] * 10, to="a")
     stage.put(*[b"y" * 10_000] * 3, to=["a", "b"])
     assert alive() == 1000 + 2 * 30_000
-    handle = stage.host.find("a")
+    handle = stage.vhost.find_queue("a")
     delivery = stage.queue_api.get(handle, 4, None)
     assert delivery is not None and alive() == 61_000, "what is delivered is not gone"
     settling = SettleCall(delivery.incarnation, [each.tags for each in delivery.fetched])
     assert stage.queue_api.ack(handle, settling) == 4
     assert alive() == 60_600
-    stage.queue_api.purge(stage.host.find("b"))
+    stage.queue_api.purge(stage.vhost.find_queue("b"))
     assert alive() == 30_600
     stage.down()
     stage.up()
     assert stage.storage.alive_bytes() == 0, "no queue was started yet"
-    stage.host.find("a")
+    stage.vhost.find_queue("a")
     assert stage.storage.alive_bytes() == 30_600
-    stage.host.delete(stage.host.find("a"))
+    stage.vhost.delete_queue(stage.vhost.find_queue("a"))
     assert stage.storage.alive_bytes() == 0
 
 

@@ -21,8 +21,6 @@ from tests.snapshot.crash_stage import Open
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.amqp.content import body_of, properties_of
 from warren.base.messages import WIRE, Origin, Publication
-from warren.base.threads import SystemThreads
-from warren.broker.dead_letters import RoutedDeadLetterRoutes
 from warren.broker.exchanges.routing import Routing
 from warren.broker.queue_api import SettleCall
 from warren.broker.queue_arguments import QueueArguments, wall_ms
@@ -56,13 +54,13 @@ class Letters:
         broker.database.make_durable()
         self.stage.clock.advance_ns(2 * LONG_MS * 1_000_000)
         self.put(broker, b"nine")
-        broker.host.look(work.id)  # what was there has expired
+        broker.vhost.check_queue(work.id)  # what was there has expired
         broker.tidy()
         self.check(broker)
 
     def begin(self, open_database: Open, threads: SteppedThreads) -> Broker:
         routing = Routing()
-        self.stage.dead_letter_routes = RoutedDeadLetterRoutes(routing, SystemThreads().condition())
+        self.stage.routing = routing
         broker = self.stage.up(open_database, threads)
         routing.add_exchange(exchange(DLX, "fanout", "dlx"))
         self.handles: dict[str, QueueHandle] = {}
@@ -79,7 +77,7 @@ class Letters:
         publication = Publication(
             [wire(body, delivery_mode=2) for body in bodies], published_ms=wall_ms(self.stage.clock), origin=origin
         )
-        broker.storage.wait(broker.queue_api.put(publication, [self.handles["work"]]))
+        broker.storage.log.wait(broker.queue_api.put(publication, [self.handles["work"]]))
         self.sure |= set(bodies)
 
     def check(self, broker: Broker) -> None:

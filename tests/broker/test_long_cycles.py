@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker.exchanges.rows import exchange, queue
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import BrokerStage
 from tests.broker.test_request_batch_turn import Sender, TurnStage
@@ -13,34 +14,39 @@ from warren.base.ids import QueueId
 from warren.base.messages import Origin
 from warren.broker.dead_letters import (
     NOTE_BYTES_MAX,
+    DeadLetterRoutes,
     DeadMessages,
     Departure,
-    NamedDeadLetterRoutes,
     dead_letters_of,
     deaths_of,
     is_circle,
     with_death,
 )
+from warren.broker.exchanges.routing import load
 from warren.broker.queue_arguments import Address, Overflow
-from warren.broker.unit_of_work import HOPS_MAX, OpenUnitOfWork, UnitOfWork
+from warren.broker.unit_of_work import HOPS_MAX, UnitOfWork
 from warren.queue_index.history_format import DequeueReason
 
 RING = 70
 UNITS_MAX = 50
 
 
+def raised(work: UnitOfWork, error: BaseException) -> BaseException:
+    return error
+
+
 @pytest.fixture
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of each unit of work that moves something; a test ends when there are too many of them."""
     counted: list[int] = []
-    leave = OpenUnitOfWork.__exit__
+    leave = UnitOfWork.__exit__
 
-    def left(working: OpenUnitOfWork, *error: Any) -> None:
+    def left(working: UnitOfWork, *error: Any) -> None:
         leave(working, *error)
-        counted.extend([working._work.hops] if working._work.hops else [])
+        counted.extend([working.hops] if working.hops else [])
         assert len(counted) < UNITS_MAX, "dead-lettering does not come to an end"
 
-    monkeypatch.setattr(OpenUnitOfWork, "__exit__", left)
+    monkeypatch.setattr(UnitOfWork, "__exit__", left)
     return counted
 
 
@@ -62,7 +68,7 @@ def test_a_message_is_dropped_when_it_would_reach_a_queue_of_a_long_cycle_again(
         hops = request.getfixturevalue("hops")
         body = b"1" if is_plain else wire(b"1")
         stage.publish(Sender(), 1, body, to=stage.route("q0"))
-        while stage.batch._is_woken:
+        while stage.batch._is_scheduled:
             assert stage.end().error is None
         assert sum(hops) == RING - 1 if is_plain else sum(hops) > RING - 1
         assert {broker.length(f"q{number}") for number in range(RING)} == {0}
@@ -101,7 +107,7 @@ def test_long_headers_count_as_moves(hops: list[int]) -> None:
         broker.queue(f"q{number}", max_length=0, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter=f"q{number + 1}")
     broker.queue("q200")
     stage.publish(Sender(), 1, wire(b"1"), to=stage.route("q0"))
-    while stage.batch._is_woken:
+    while stage.batch._is_scheduled:
         assert stage.end().error is None
     assert broker.length("q200") == 1
     assert len(hops) > 2 and max(hops) < 1.2 * HOPS_MAX
@@ -122,7 +128,7 @@ def test_a_program_moves_everything_before_a_put_returns(hops: list[int], monkey
 
 
 def test_many_messages_with_properties_of_their_own_count_as_so_many_moves() -> None:
-    work = UnitOfWork(lambda: 1 / 0, [], is_wide=True)  # type: ignore[arg-type,return-value]
+    work = UnitOfWork(lambda: 1 / 0, [], raised, targets=())  # type: ignore[arg-type,return-value]
     work.hops = HOPS_MAX - 3
     assert work.room_messages == 3 and work.room_bytes > 0
     work.hops = HOPS_MAX
@@ -140,7 +146,7 @@ def test_a_note_keeps_every_death_since_the_last_rejection() -> None:
 
 
 def test_a_note_that_is_too_long_ends_the_way_of_a_message() -> None:
-    dead_letter_routes = NamedDeadLetterRoutes(lambda name: QueueId(9), lambda name: QueueId(9), lambda: [QueueId(9)])
+    dead_letter_routes = DeadLetterRoutes(load([exchange(100, "direct", "")], [queue(9, "target")], []))
     leave = Departure(QueueId(1), "q", Address("", "target"), DequeueReason.EXPIRED, 0)
 
     def dead_letters(deaths: int) -> int:

@@ -51,7 +51,7 @@ class CountingQueue:
 
     def _report(self) -> None:
         assert self.monitor is not None
-        self.monitor.takes(self.id, self.count * MESSAGE_BYTES)
+        self.monitor.set_used(self.id, self.count * MESSAGE_BYTES)
 
 
 def monitored(limit_bytes: int, *queues: CountingQueue) -> MemoryMonitor:
@@ -168,9 +168,9 @@ def test_whoever_puts_pages_and_nothing_is_lost() -> None:
             contents = [b"%s %03d %02d " % (name.encode(), batch, at) * 2 for at in range(10)]
             stage.put(*contents, to=name)
             sent[name] += contents
-            assert stage.host.monitor.used_bytes <= 22_000
+            assert stage.vhost.monitor.used_bytes <= 22_000
         stage.clock.advance_ns(100_000_000)
-    assert stage.host.monitor.used_bytes >= 18_000
+    assert stage.vhost.monitor.used_bytes >= 18_000
     for name in names:
         got: list[bytes] = []
         while some := stage.get(name, 30):
@@ -185,6 +185,6 @@ def test_one_huge_put_is_bounded_too() -> None:
     stage.up()
     stage.queue("huge")
     stage.put(*(b"%06d" % number for number in range(20_000)), to="huge")
-    assert stage.host.monitor.used_bytes <= 22_000
+    assert stage.vhost.monitor.used_bytes <= 22_000
     assert stage.get("huge", 20_000) == [b"%06d" % number for number in range(20_000)]
     stage.down()

@@ -7,7 +7,6 @@ import pytest
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage, bodies
 from warren.broker.errors import QueueDown
-from warren.broker.queue import QueueContext
 from warren.broker.queue_handle import QueueRole, QueueStarter
 from warren.queues.backing_queue import BackingQueue
 from warren.queues.kinds.memory_queue import MemoryQueue
@@ -29,7 +28,7 @@ class Mirroring:
     def as_mirror(self, stage: BrokerStage) -> BackingQueue:
         """The one that followed takes the place, whatever was found of the other."""
         assert self.mirror is not None
-        changes = stage.storage.begin()
+        changes = stage.storage.index.begin()
         self.mirror.promote(changes)
         changes.end()
         return self.mirror
@@ -40,12 +39,12 @@ def test_qp_04_a_master_that_fails_comes_back_as_its_mirror() -> None:
     cannot be asked any more; what was pending is delivered again."""
     stage, mirroring = BrokerStage(), Mirroring()
     stage.up()
-    stage.host.supervisor._prequeue = QueueStarter(
+    stage.vhost.supervisor._starter = QueueStarter(
         stage.storage.catalog.queue,
         stage.storage.recover,
-        stage.storage.wait,
+        stage.storage.log.wait,
         stage.storage.kinds,
-        QueueContext(stage.clock, stage.host.timers.at, stage.host.monitor.takes),
+        stage.vhost.context,
         lambda row: mirroring.roles.get(row.name, QueueRole.REGULAR),
         {QueueRole.MASTER: mirroring.as_master, QueueRole.MIRROR: lambda backing: mirroring.as_mirror(stage)},
     )

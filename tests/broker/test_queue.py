@@ -55,7 +55,7 @@ def test_operations_on_one_queue_come_one_after_another_and_queues_run_independe
             Slow.inside -= 1
             return super().fetch(count, bytes_max)
 
-    stage.host.storage.kinds._kinds["slow"] = lambda wanted: Slow()
+    stage.vhost.storage.kinds._kinds["slow"] = lambda wanted: Slow()
     stage.queue("slow", backing="slow")
     stage.queue("quick")
     stage.put(b"1", b"2", to="slow")
@@ -172,7 +172,7 @@ def test_the_log_is_told_why_a_message_went(stage: BrokerStage) -> None:
             told.append(reason)
             return super().drop(count, reason, changes)
 
-    stage.host.storage.kinds._kinds["telling"] = lambda wanted: Telling()
+    stage.vhost.storage.kinds._kinds["telling"] = lambda wanted: Telling()
     stage.queue("news", message_ttl_ms=50, max_length=1, backing="telling")
     stage.put(b"1", b"2", to="news")
     stage.pass_ms(50)
@@ -187,22 +187,22 @@ def test_an_unused_queue_is_deleted(stage: BrokerStage) -> None:
     stage.pass_ms(999)
     stage.queue("passing", expires_ms=1000)  # and so is a declaration
     stage.pass_ms(999)
-    assert stage.host.names() == ["passing"]
+    assert stage.vhost.queue_names() == ["passing"]
     stage.pass_ms(1)
-    assert stage.host.names() == []
+    assert stage.vhost.queue_names() == []
 
 
 def test_a_queue_for_which_somebody_waits_is_used(stage: BrokerStage) -> None:
     passing = stage.queue("passing", expires_ms=1000)
     waiter = Waiter()
-    stage.queue_api.stand(passing, waiter)
+    stage.queue_api.wait(passing, waiter)
     stage.pass_ms(5000)
-    assert stage.host.names() == ["passing"]
-    stage.queue_api.leave(passing, waiter)
+    assert stage.vhost.queue_names() == ["passing"]
+    stage.queue_api.stop_waiting(passing, waiter)
     stage.pass_ms(999)
-    assert stage.host.names() == ["passing"]
+    assert stage.vhost.queue_names() == ["passing"]
     stage.pass_ms(1)
-    assert stage.host.names() == []
+    assert stage.vhost.queue_names() == []
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_pending_messages_do_not_count(stage: BrokerStage) -> None:
     taken = stage.take("short")
     stage.put(b"2", to="short")
     assert stage.length("short") == 1
-    stage.queue_api.requeue(stage.host.find("short"), settling(taken))
+    stage.queue_api.requeue(stage.vhost.find_queue("short"), settling(taken))
     assert stage.length("short") == 2  # as RabbitMQ: what is requeued was accepted before
 
 
@@ -255,7 +255,7 @@ def test_who_waits_is_served_in_the_order_of_asking(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
     waiters = [Waiter(1), Waiter(2), Waiter(5)]
     for waiter in waiters:
-        stage.queue_api.stand(jobs, waiter)
+        stage.queue_api.wait(jobs, waiter)
     stage.put(b"1", b"2", b"3", b"4", to="jobs")
     assert [each.handed for each in waiters] == [[[b"1"]], [[b"2", b"3"]], [[b"4"]]]
     stage.put(b"5", to="jobs")
@@ -267,7 +267,7 @@ def test_who_asks_later_does_not_overtake(stage: BrokerStage) -> None:
     stage.put(b"expired", to="jobs")
     stage.clock.advance_ns(10_000_000)
     waiter = Waiter()
-    stage.queue_api.stand(jobs, waiter)
+    stage.queue_api.wait(jobs, waiter)
     assert not waiter.handed  # never what has expired
     stage.put(b"fresh", to="jobs")
     stage.pass_ms(0)
@@ -279,7 +279,7 @@ def test_what_is_requeued_goes_to_who_waits(stage: BrokerStage) -> None:
     stage.put(b"1", to="jobs")
     taken = stage.take("jobs")
     waiter = Waiter()
-    stage.queue_api.stand(jobs, waiter)
+    stage.queue_api.wait(jobs, waiter)
     stage.queue_api.requeue(jobs, settling(taken))
     assert waiter.handed == [[b"1"]]
 
@@ -287,8 +287,8 @@ def test_what_is_requeued_goes_to_who_waits(stage: BrokerStage) -> None:
 def test_what_somebody_who_has_gone_does_not_take_is_ready_for_the_next(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
     gone, there = Waiter(has_gone=True), Waiter()
-    stage.queue_api.stand(jobs, gone)
-    stage.queue_api.stand(jobs, there)
+    stage.queue_api.wait(jobs, gone)
+    stage.queue_api.wait(jobs, there)
     stage.put(b"1", to="jobs")
     assert (gone.handed, there.handed) == ([], [[b"1"]])
 
@@ -304,10 +304,10 @@ def test_a_thread_waits_until_something_comes(stage: BrokerStage) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not len(jobs.serving().line):
+    while not len(jobs.serving().getters):
         threading.Event().wait(0.001)
     stage.put(b"1", b"2", b"3", to="jobs")
     thread.join()
     assert got == [[b"1", b"2"]]
     assert stage.queue_api.get(stage.queue("empty"), 1, seconds=0.01) is None
-    assert len(stage.host.find("empty").serving().line) == 0
+    assert len(stage.vhost.find_queue("empty").serving().getters) == 0

@@ -65,7 +65,7 @@ class Lives:
 
 def stop(broker: Broker, clients: list[Client]) -> None:
     """Queue by queue, as the vhost does it."""
-    for handle in broker.host._by_id.values():
+    for handle in broker.vhost._by_id.values():
         for client in clients:
             if handle.name in client.queues:
                 client.stopping(handle.name)
@@ -101,8 +101,8 @@ def check_state(seed: int, step: int | None) -> list[str]:
 def begin_only(stage: QueueCrashStage, open_database: Open, threads: SteppedThreads) -> None:
     """Open, start every queue, and no more."""
     broker = stage.up(open_database, threads)
-    for name in broker.host.names():
-        broker.host.find(name)
+    for name in broker.vhost.queue_names():
+        broker.vhost.find_queue(name)
     broker.database.abandon()
 
 
@@ -212,7 +212,7 @@ def test_a_clean_stop_is_not_believed_once_more_by_a_queue_that_is_made_again() 
     stage.up()
     assert stage.database.reflection is not None
     stage.database.reflection.pause()
-    handle = stage.host.find("jobs")
+    handle = stage.vhost.find_queue("jobs")
     assert [each.is_redelivered for each in stage.take("jobs").fetched] == [False]
     fail(stage, handle)
     again = stage.take("jobs", 2)
@@ -227,4 +227,4 @@ def fail(stage: BrokerStage, handle: QueueHandle) -> None:
         raise RuntimeError("as it was to be")
 
     with pytest.raises(QueueDown):
-        stage.host.do([handle], act)
+        stage.vhost.execute([handle], act)

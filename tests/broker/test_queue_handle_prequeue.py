@@ -12,7 +12,6 @@ from warren.base.errors import Refused
 from warren.base.ids import Epoch, QueueId
 from warren.base.messages import Publication
 from warren.broker.errors import QueueDown
-from warren.broker.queue import QueueContext
 from warren.broker.queue_handle import Proxy, QueueRole, QueueStarter
 from warren.catalog.catalog import DeletedObjects
 from warren.catalog.queues import QueueRow as Row
@@ -32,14 +31,14 @@ def test_it_starts_afresh_or_recovers_by_what_catalog_and_index_say(stage: Broke
     """QP-03: the same call, three decisions."""
     orders = stage.queue("orders")
     passing = stage.queue("passing", durable=False)
-    start = stage.host.prequeue.start
+    start = stage.vhost.starter.start
     assert start(orders.id, 2, NEVER)[0] == (QueueRole.REGULAR, True)
     stage.put(b"1", to=["orders", "passing"])
     beginning, queue = start(orders.id, 2, orders.epoch)
     assert (beginning, len(queue.backing)) == ((QueueRole.REGULAR, False), 1)
     beginning, queue = start(passing.id, 2, passing.epoch)
     assert (beginning, len(queue.backing)) == ((QueueRole.REGULAR, True), 0)
-    stage.host.delete(passing)
+    stage.vhost.delete_queue(passing)
     with pytest.raises(DeletedObjects):
         start(passing.id, 3, passing.epoch)
 
@@ -48,7 +47,7 @@ def test_a_start_has_what_was_written_and_is_still_on_its_way(stage: BrokerStage
     orders = stage.queue("orders")
     epoch = stage.queue_api.put(Publication([b"1"]), [orders])
     assert epoch > stage.database.log.durable
-    _, queue = stage.host.prequeue.start(orders.id, 2, orders.epoch)
+    _, queue = stage.vhost.starter.start(orders.id, 2, orders.epoch)
     assert len(queue.backing) == 1
 
 
@@ -66,12 +65,12 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
 
         return wrap
 
-    stage.host.supervisor._prequeue = QueueStarter(
+    stage.vhost.supervisor._starter = QueueStarter(
         storage.catalog.queue,
         storage.recover,
-        storage.wait,
+        storage.log.wait,
         storage.kinds,
-        QueueContext(stage.clock, stage.host.timers.at, stage.host.monitor.takes),
+        stage.vhost.context,
         lambda row: roles.get(row.name, QueueRole.REGULAR),
         {QueueRole.MASTER: proxy(QueueRole.MASTER), QueueRole.MIRROR: proxy(QueueRole.MIRROR)},
     )
@@ -86,7 +85,7 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
     del roles["orders"]
     faults.once["purge"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
-        stage.queue_api.purge(stage.host.find("orders"))
+        stage.queue_api.purge(stage.vhost.find_queue("orders"))
     assert stage.get("orders") == [b"1"]
     assert made == [QueueRole.MASTER, QueueRole.MIRROR]
     stage.down()
@@ -94,11 +93,11 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
 
 def test_a_role_that_nobody_makes_is_refused(stage: BrokerStage) -> None:
     storage = stage.storage
-    around = QueueContext(stage.clock, stage.host.timers.at, stage.host.monitor.takes)
+    around = stage.vhost.context
 
     def role_of(row: Row) -> QueueRole:
         return QueueRole.MIRROR
 
-    prequeue = QueueStarter(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around, role_of)
+    starter = QueueStarter(storage.catalog.queue, storage.recover, storage.log.wait, storage.kinds, around, role_of)
     with pytest.raises(Refused, match="mirror"):
-        prequeue.start(QueueId(stage.queue("orders").id), 1, NEVER)
+        starter.start(QueueId(stage.queue("orders").id), 1, NEVER)

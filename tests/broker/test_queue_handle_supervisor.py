@@ -51,9 +51,9 @@ def test_a_queue_that_fails_is_made_again_and_has_what_was_durable(stage: Faulty
     assert bodies(again) == [b"1", b"2", b"3"]
     assert {each.is_redelivered for each in again.fetched} == {True}
     with pytest.raises(NotYours, match="made again"):  # a tag of the life before
-        stage.queue_api.ack(stage.host.find("weak"), settling(taken))
-    assert stage.queue_api.ack(stage.host.find("weak"), settling(again)) == 3
-    assert "a bug" in stage.host.problems[0]
+        stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
+    assert stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(again)) == 3
+    assert "a bug" in stage.vhost.problems[0]
 
 
 def test_the_others_serve_all_along(stage: FaultyStage) -> None:
@@ -108,8 +108,8 @@ def test_a_start_that_fails_is_tried_again(stage: FaultyStage) -> None:
 
 
 def test_who_waits_is_told(stage: FaultyStage) -> None:
-    weak, waiter = stage.host.find("weak"), Waiter()
-    stage.queue_api.stand(weak, waiter)
+    weak, waiter = stage.vhost.find_queue("weak"), Waiter()
+    stage.queue_api.wait(weak, waiter)
     stage.faults.once["publish"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
         stage.put(b"1", to="weak")
@@ -144,18 +144,18 @@ def test_a_session_that_cannot_be_written_is_no_message(stage: FaultyStage) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(IndexBatch, "_write", fail_once)
         with pytest.raises(QueueDown, match="no way to the log"):
-            stage.queue_api.ack(stage.host.find("weak"), settling(taken))
+            stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
     assert stage.get("weak") == [b"1"]
 
 
 def test_a_refusal_is_no_failure(stage: FaultyStage) -> None:
     stage.put(b"1", to="weak")
     taken = stage.take("weak")
-    stage.queue_api.ack(stage.host.find("weak"), settling(taken))
+    stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
     for _ in range(5):
         with pytest.raises(NotYours):
-            stage.queue_api.ack(stage.host.find("weak"), settling(taken))
-    assert (stage.faults.made, stage.host.problems) == (1, [])
+            stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
+    assert (stage.faults.made, stage.vhost.problems) == (1, [])
 
 
 def test_what_cannot_be_read_is_told_and_the_queue_goes_on(stage: FaultyStage) -> None:
@@ -163,9 +163,9 @@ def test_what_cannot_be_read_is_told_and_the_queue_goes_on(stage: FaultyStage) -
     stage.put(b"1", b"2", to="weak")
     stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
     assert stage.get("weak") == [b"2"]
-    assert (stage.faults.made, len(stage.host.problems)) == (1, 1)
-    assert "message 0 is set aside" in stage.host.problems[0]
-    assert "its block is torn (file at byte 7)" in stage.host.problems[0]
+    assert (stage.faults.made, len(stage.vhost.problems)) == (1, 1)
+    assert "message 0 is set aside" in stage.vhost.problems[0]
+    assert "its block is torn (file at byte 7)" in stage.vhost.problems[0]
     stage.down()
     stage.up()
     assert stage.get("weak") == [b"1"]
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_nor_set_aside_is_told_to_who_asks(stage: FaultyStag
     with pytest.raises(Damage, match="torn"):
         stage.get("plain")
     assert stage.get("plain") == [b"1"]
-    stage.queue_api.stand(plain, waiter)
+    stage.queue_api.wait(plain, waiter)
     stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
     stage.put(b"2", to="plain")
     assert [type(error) for error in waiter.errors] == [Damage]
@@ -189,11 +189,11 @@ def test_what_cannot_be_read_nor_set_aside_is_told_to_who_asks(stage: FaultyStag
 
 
 def test_who_waits_gets_what_stands_behind_what_cannot_be_read(stage: FaultyStage) -> None:
-    weak, waiter = stage.host.find("weak"), Waiter()
-    stage.queue_api.stand(weak, waiter)
+    weak, waiter = stage.vhost.find_queue("weak"), Waiter()
+    stage.queue_api.wait(weak, waiter)
     stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
     stage.put(b"1", to="weak")
-    assert (waiter.handed, len(weak.serving().line)) == ([], 1)
+    assert (waiter.handed, len(weak.serving().getters)) == ([], 1)
     stage.put(b"2", to="weak")
     assert waiter.handed == [[b"2"]]
 
@@ -208,17 +208,17 @@ def test_an_interrupt_in_the_middle_leaves_nothing_half_done(stage: FaultyStage)
 
 def test_a_restart_that_raises_is_an_alarm_and_the_queue_is_down(stage: FaultyStage) -> None:
     """A restart for the loop runs on a thread of its own, which has no caller to raise to."""
-    supervisor: Any = stage.host.supervisor
-    handle = stage.host.find("weak")
+    supervisor: Any = stage.vhost.supervisor
+    handle = stage.vhost.find_queue("weak")
     queue = handle.serving()
     queue.fail(RuntimeError("a bug"))
 
     def fail(told: str) -> None:
         raise ValueError("a defect")
 
-    supervisor._told = fail
+    supervisor._report_problem = fail
     supervisor._restart(handle, RuntimeError("a bug"), is_to_blame=False, is_patient=False)
-    handle.come_up()
+    handle.wait_started()
     with pytest.raises(QueueDown, match="could not be restarted: ValueError"):
         handle.serving()
     while not (alarms := supervisor._task.alarms()):

@@ -49,7 +49,7 @@ class TurnStage:
     def __init__(self, broker: BrokerStage | None = None) -> None:
         self.broker = (broker or BrokerStage()).up()
         self.woken = 0
-        self.batch = RequestBatch(self.broker.host, self.broker.clock, self._wake)
+        self.batch = RequestBatch(self.broker.vhost, self.broker.clock, self._wake)
         self._routes: dict[tuple[str, ...], Route] = {}
 
     def _wake(self) -> None:
@@ -57,7 +57,7 @@ class TurnStage:
 
     def route(self, *names: str) -> Route:
         if names not in self._routes:
-            handles = tuple(self.broker.host.find(name) for name in names)
+            handles = tuple(self.broker.vhost.find_queue(name) for name in names)
             kind = WIRE if isinstance(self.broker, RoutedStage) else RAW
             self._routes[names] = Route(handles, Origin("amq.fanout", "key", "guest", kind), 1, False)
         return self._routes[names]
@@ -68,20 +68,20 @@ class TurnStage:
         self.batch.publish(sender, tag, to, list(bodies), persistent, 0, expires_ms)
 
     def end(self) -> BatchResult:
-        done = self.batch.end()
+        done = self.batch.execute()
         if done.epoch:
-            self.broker.storage.wait(done.epoch)
+            self.broker.storage.log.wait(done.epoch)
         return done
 
     def runs(self, name: str) -> list[list[bytes]]:
         """What is ready, run by run."""
-        return [list(piece) for piece in self.broker.queue_api.browse(self.broker.host.find(name))]
+        return [list(piece) for piece in self.broker.queue_api.browse(self.broker.vhost.find_queue(name))]
 
     def consume(self, name: str, reader: Reader) -> None:
-        handle = self.broker.host.find(name)
+        handle = self.broker.vhost.find_queue(name)
         with handle.lock:
-            handle.subscribers.add(reader)
-        self.batch.look(handle)
+            handle.consumers.add(reader)
+        self.batch.schedule_delivery(handle)
 
 
 @pytest.fixture
@@ -122,17 +122,19 @@ def test_everything_of_a_turn_is_one_session(stage: TurnStage, monkeypatch: pyte
     stage.broker.put(b"old", to="jobs")
     delivery = stage.broker.take("jobs")
     begun: list[int] = []
-    begin = stage.broker.storage.begin
+    begin = stage.broker.index.begin
 
     def counted() -> IndexBatch:
         begun.append(1)
         return begin()
 
-    monkeypatch.setattr(stage.broker.storage, "begin", counted)
+    monkeypatch.setattr(stage.broker.index, "begin", counted)
     reader = Reader(10, is_auto_ack=True)
     stage.consume("copies", reader)
     stage.publish(Sender(), 1, b"new", to=stage.route("jobs", "copies"))
-    stage.batch.settle(stage.broker.host.find("jobs"), Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags)
+    stage.batch.settle(
+        stage.broker.vhost.find_queue("jobs"), Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags
+    )
     stage.end()
     assert begun == [1]
     assert (reader.contents, stage.runs("jobs"), stage.runs("copies")) == ([b"new"], [[b"new"]], [])
@@ -231,7 +233,7 @@ def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None
     )
     stage.end()
     reader.left = 10
-    stage.batch.look(handle)
+    stage.batch.schedule_delivery(handle)
     stage.end()
     assert reader.contents == [b"1", b"2", b"1", b"2", b"3"]
     assert [each.is_redelivered for each in reader.fetched] == [False, True, False]
@@ -253,7 +255,7 @@ def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) 
     handle = stage.broker.queue("gone")
     stage.broker.queue("stays")
     route, sender = stage.route("gone", "stays"), Sender()
-    stage.broker.host.delete(handle)
+    stage.broker.vhost.delete_queue(handle)
     stage.publish(sender, 1, b"1", to=route)
     assert stage.end().error is None
     assert (sender.nacks, stage.runs("stays")) == ([], [[b"1"]])
@@ -319,7 +321,7 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
     got: list[GetResult | WarrenError] = []
     is_got = prepare is expired or prepare is given_back_too_often
     if is_got:
-        stage.batch.get(stage.broker.host.find("jobs"), True, got.append)
+        stage.batch.get(stage.broker.vhost.find_queue("jobs"), True, got.append)
     done = stage.end()
     assert done.error is None and done.epoch
     assert stage.runs("dead") == [[b"1"]]

@@ -65,7 +65,7 @@ def seal(stage: BrokerStage) -> None:
 
 def delete_row(stage: BrokerStage, name: str) -> None:
     """The queue's end is final, and nobody has dequeued what is in it."""
-    id_ = stage.host.find(name).id
+    id_ = stage.vhost.find_queue(name).id
     stage.catalog.change(lambda change: queues.delete(change, id_))
 
 
@@ -92,7 +92,7 @@ def test_messages_are_recovered_into_queues_that_there_are(stage: BrokerStage, s
     delete_row(stage, "gone")
     crashed(stage)
     with pytest.raises(UnknownQueue):
-        stage.host.find("gone")
+        stage.vhost.find_queue("gone")
     assert stage.get("kept") == contents(size, "kept")
     stage.queue("gone")
     assert stage.length("gone") == 0
@@ -119,7 +119,7 @@ def test_messages_of_a_deleted_queue_do_not_hold_back_the_log(stage: BrokerStage
 def test_what_is_left_of_queues_that_a_start_has_removed_is_logged_as_gone(stage: BrokerStage, size: int) -> None:
     """RC-03: a storage at a time, not a message at a time."""
     fill(stage, size)
-    gone = stage.host.find("gone").id
+    gone = stage.vhost.find_queue("gone").id
     delete_row(stage, "gone")
     crashed(stage)
     assert rows_of(stage, gone) > 0
@@ -196,11 +196,11 @@ def test_a_deleted_queue_counts_as_garbage_by_what_it_held(stage: BrokerStage, s
     rung = []
     stage.storage.upkeep.ring = lambda: rung.append(1)  # type: ignore[method-assign]
     stage.queue("reply")
-    stage.host.delete(stage.host.find("reply"))
+    stage.vhost.delete_queue(stage.vhost.find_queue("reply"))
     assert not rung and not stage.storage.upkeep._garbage_bytes
     stage.queue("full")
     stage.put(*[bytes(size)] * 10, to="full")
-    stage.host.delete(stage.host.find("full"))
+    stage.vhost.delete_queue(stage.vhost.find_queue("full"))
     assert stage.storage.upkeep._garbage_bytes == 10 * size
 
 
@@ -208,12 +208,12 @@ def test_what_is_known_of_a_queue_goes_with_it(stage: BrokerStage, size: int) ->
     """Epochs of a restart and damaged runs used to be kept for every queue that ever was."""
     fill(stage, size)
     crashed(stage)
-    queue = stage.host.find("gone").id
-    kept = stage.host.find("kept").id
+    queue = stage.vhost.find_queue("gone").id
+    kept = stage.vhost.find_queue("kept").id
     stage.storage._report_damage(QueuePlace(queue), SequenceId(7), Damage("a bad block"))
     stage.storage._report_damage(QueuePlace(kept), SequenceId(8), Damage("another"))
     assert queue in stage.storage._begun and len(stage.storage.alarms()) == 2
-    stage.host.delete(stage.host.find("gone"))
+    stage.vhost.delete_queue(stage.vhost.find_queue("gone"))
     assert queue not in stage.storage._begun and kept in stage.storage._begun
     [told] = stage.storage.alarms()
     assert "another" in told

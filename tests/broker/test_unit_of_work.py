@@ -10,11 +10,11 @@ from warren.testing.fakes import ManualClock
 def test_a_second_session_that_writes_nothing_does_not_let_anybody_return_before_the_first_is_durable() -> None:
     """What could not be handed over is requeued in a session of its own; of transient messages that writes nothing."""
     index = PlainIndex(ManualClock(), is_prompt=False)
-    work = UnitOfWork(index.begin, [], is_wide=False)
-    work.changes.publish(QueuePlace(QueueId(7)), Run(SequenceId(0), 1, 4), [b"body"])
-    work.end()
+    work = UnitOfWork(index.begin, [], lambda work, error: error)
+    work.index_batch.publish(QueuePlace(QueueId(7)), Run(SequenceId(0), 1, 4), [b"body"])
+    work.end_batch()
     written = work.epoch
     assert written == index.epoch > index.durable_epoch
-    assert work.changes is not None
-    work.end()
+    assert work.index_batch is not None
+    work.end_batch()
     assert work.epoch == written

@@ -28,14 +28,14 @@ def stage() -> Iterator[BrokerStage]:
 
 def test_a_queue_is_declared_once_and_found_by_name(stage: BrokerStage) -> None:
     orders = stage.queue("orders", max_length=5)
-    assert stage.queue("orders", max_length=5) is orders is stage.host.find("orders")
+    assert stage.queue("orders", max_length=5) is orders is stage.vhost.find_queue("orders")
     with pytest.raises(Inequivalent, match="x-max-length 5"):
         stage.queue("orders", max_length=6)
     with pytest.raises(UnknownQueue, match="'bills'"):
-        stage.host.find("bills")
+        stage.vhost.find_queue("bills")
     with pytest.raises(Refused, match="backing queue of the kind 'none'"):
         stage.queue("bills", backing="none")
-    assert stage.host.names() == ["orders"]
+    assert stage.vhost.queue_names() == ["orders"]
 
 
 def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
@@ -57,10 +57,10 @@ def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
 def test_consumers_are_a_module_of_their_own(stage: BrokerStage) -> None:
     """QP-09: whoever keeps to the protocol can stand in line; the queue knows no more of him."""
     orders, waiter = stage.queue("orders"), Waiter()
-    stage.queue_api.stand(orders, waiter)
+    stage.queue_api.wait(orders, waiter)
     stage.put(b"1", to="orders")
     assert waiter.handed == [[b"1"]]
-    line = orders.serving().line
+    line = orders.serving().getters
     assert type(line).__module__ == "warren.broker.getters"
     assert list(line) == []
 
@@ -69,15 +69,15 @@ def test_a_deleted_queue_is_gone_with_all_that_was_in_it(stage: BrokerStage) -> 
     orders, waiter = stage.queue("orders"), Waiter(5)
     stage.put(b"1", b"2", to="orders")
     taken = stage.take("orders")
-    assert stage.host.delete(orders) == 2
+    assert stage.vhost.delete_queue(orders) == 2
     with pytest.raises(UnknownQueue):
-        stage.host.find("orders")
+        stage.vhost.find_queue("orders")
     with pytest.raises(QueueDeleted):
         stage.queue_api.ack(orders, settling(taken))
     with pytest.raises(QueueDeleted):
-        stage.queue_api.stand(orders, waiter)
+        stage.queue_api.wait(orders, waiter)
     with pytest.raises(QueueDeleted):
-        stage.host.delete(orders)
+        stage.vhost.delete_queue(orders)
     again = stage.queue("orders")
     assert (again.id != orders.id, stage.length("orders")) == (True, 0)
     stage.down()
@@ -87,8 +87,8 @@ def test_a_deleted_queue_is_gone_with_all_that_was_in_it(stage: BrokerStage) -> 
 
 def test_who_waits_for_a_deleted_queue_is_told(stage: BrokerStage) -> None:
     orders, waiter = stage.queue("orders"), Waiter()
-    stage.queue_api.stand(orders, waiter)
-    stage.host.delete(orders)
+    stage.queue_api.wait(orders, waiter)
+    stage.vhost.delete_queue(orders)
     assert [type(error) for error in waiter.errors] == [QueueDeleted]
 
 
@@ -133,9 +133,9 @@ def test_a_dead_letter_move_that_was_not_durable_never_was(stage: BrokerStage) -
     stage.queue("dead")
     stage.queue("work", max_length=1, dead_letter="dead")
     stage.put(b"1", to="work")
-    publication_epoch = stage.host.find("work").epoch
+    publication_epoch = stage.vhost.find_queue("work").epoch
     assert publication_epoch <= stage.database.log.durable
-    stage.queue_api.put(Publication([b"2"]), [stage.host.find("work")])
+    stage.queue_api.put(Publication([b"2"]), [stage.vhost.find_queue("work")])
     other = _crashed(stage)
     assert (other.get("work"), other.get("dead")) == ([b"1"], [])
     other.down()
@@ -152,7 +152,7 @@ def test_what_is_not_durable_is_gone_after_a_restart(stage: BrokerStage) -> None
     stage.put(b"2", to="kept", is_persistent=False)
     stage.down()
     stage.up()
-    assert (stage.host.names(), stage.get("kept")) == (["kept"], [b"1"])
+    assert (stage.vhost.queue_names(), stage.get("kept")) == (["kept"], [b"1"])
 
 
 def test_queues_with_time_start_with_the_vhost(stage: BrokerStage) -> None:
@@ -161,7 +161,7 @@ def test_queues_with_time_start_with_the_vhost(stage: BrokerStage) -> None:
     stage.put(b"1", to="delay")
     stage.down()
     stage.up()
-    stage.host.begin()
+    stage.vhost.begin()
     stage.pass_ms(1000)
     assert stage.get("dead") == [b"1"]
 
@@ -173,7 +173,7 @@ def test_many_threads_may_declare_and_delete(stage: BrokerStage) -> None:
         try:
             for _ in range(10):
                 handle = stage.queue("shared")
-                stage.host.delete(handle)
+                stage.vhost.delete_queue(handle)
         except Refused:
             work_again.append(1)
         except BaseException as error:
@@ -191,10 +191,14 @@ def test_many_threads_may_declare_and_delete(stage: BrokerStage) -> None:
 def test_a_closed_vhost_serves_nobody() -> None:
     stage = BrokerStage().up()
     orders, waiter = stage.queue("orders"), Waiter()
-    stage.queue_api.stand(orders, waiter)
+    stage.queue_api.wait(orders, waiter)
     stage.down()
     assert [type(error) for error in waiter.errors] == [QueuesClosed]
-    for call in (lambda: stage.host.find("other"), lambda: stage.queue_api.length(orders), stage.host.names):
+    for call in (
+        lambda: stage.vhost.find_queue("other"),
+        lambda: stage.queue_api.length(orders),
+        stage.vhost.queue_names,
+    ):
         with pytest.raises(QueuesClosed):
             call()
 

@@ -15,10 +15,9 @@ from warren.base.ids import QueueId
 from warren.broker.auth.permissions import Access, TopicPatterns
 from warren.broker.counters import MessageCounters
 from warren.broker.declarations.dispatch import Declarations
-from warren.broker.exchanges.routing import load
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Client, Owner, Vhost
-from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.broker.vhost import Client, Owner
+from warren.catalog import bindings, exchanges, queues
 from warren.catalog.bindings import BindingRow
 from warren.queues.backing_queue import Fetched
 
@@ -56,15 +55,7 @@ class TopologyStage(BrokerStage):
 
     def up(self) -> TopologyStage:
         super().up()
-        with self.storage.catalog.reading() as connection:
-            (row,) = vhosts.every(connection)
-            routing = load(
-                exchanges.every(connection, row.id),
-                queues.every(connection, row.id),
-                bindings.every(connection, row.id),
-            )
         self.counts = MessageCounters()
-        self.vhost = Vhost(row, self.host, routing, self.queue_api, self.environment().threads.condition())
         self.declarations = Declarations(self.vhost, self.counts)
         self.clients: dict[str, Client] = {}
         return self
@@ -78,14 +69,14 @@ class TopologyStage(BrokerStage):
         return self.declarations.answer(self.client(who), method)
 
     def consume(self, name: str) -> tuple[QueueHandle, Idle]:
-        handle, consumer = self.host.find(name), Idle()
+        handle, consumer = self.vhost.find_queue(name), Idle()
         with handle.lock:
-            handle.subscribers.add(consumer)
+            handle.consumers.add(consumer)
         return handle, consumer
 
     def leave(self, handle: QueueHandle, consumer: Idle) -> None:
         with handle.lock:
-            handle.subscribers.remove(consumer)
+            handle.consumers.remove(consumer)
         self.declarations.consumer_removed(handle.id)
 
     def step(self, step: Step) -> str:
@@ -110,10 +101,10 @@ class TopologyStage(BrokerStage):
         for client in self.clients.values():
             self.declarations.release(client.owner)
         self.clients = {}
-        for name in self.host.names():
-            self.host.delete(self.host.find(name))
+        for name in self.vhost.queue_names():
+            self.vhost.delete_queue(self.vhost.find_queue(name))
         with self.storage.catalog.reading() as connection:
-            names = [row.name for row in exchanges.every(connection, self.vhost.vhost.id)]
+            names = [row.name for row in exchanges.every(connection, self.vhost.row.id)]
         for name in [each for each in names if each and not each.startswith("amq.")]:
             self.ask(methods.ExchangeDelete(exchange=name))
         self.check()
@@ -121,9 +112,9 @@ class TopologyStage(BrokerStage):
     def check(self) -> None:
         """What is in memory is what the catalog has."""
         with self.storage.catalog.reading() as connection:
-            rows = {row.name: row.id for row in queues.every(connection, self.vhost.vhost.id)}
-            known = exchanges.every(connection, self.vhost.vhost.id)
-            bound = {row.id: row for row in bindings.every(connection, self.vhost.vhost.id)}
+            rows = {row.name: row.id for row in queues.every(connection, self.vhost.row.id)}
+            known = exchanges.every(connection, self.vhost.row.id)
+            bound = {row.id: row for row in bindings.every(connection, self.vhost.row.id)}
         routing = self.vhost.routing
         assert routing._queue_names == rows
         assert {row.id for row in known} == set(routing._exchanges)
@@ -134,13 +125,13 @@ class TopologyStage(BrokerStage):
     def seen(self) -> list[object]:
         """Everything that the catalog has of this vhost."""
         with self.storage.catalog.reading() as connection:
-            vhost = self.vhost.vhost.id
+            vhost = self.vhost.row.id
             rows = [queues.every(connection, vhost), exchanges.every(connection, vhost)]
             return [*rows, bindings.every(connection, vhost)]
 
     def ids(self) -> dict[str, QueueId]:
         with self.storage.catalog.reading() as connection:
-            return {row.name: row.id for row in queues.every(connection, self.vhost.vhost.id)}
+            return {row.name: row.id for row in queues.every(connection, self.vhost.row.id)}
 
     def _done(self, action: Action, who: str) -> Method | None:
         if isinstance(action, Publish):

@@ -60,9 +60,9 @@ TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], 
     "compaction": (lambda stage: stage.broker.database.log.disk_reserve, "lay", nothing),
     "timetable": (lambda stage: stage.broker.vhosts.monitor, "tick", nothing),
     "control-socket": (lambda stage: stage.broker._control, "_answer", give_order),
-    "client-watch": (lambda stage: stage.broker.server._watch, "_look_at_clients", nothing),
-    "memory-watch": (lambda stage: stage.broker.server._watch, "_look_at_memory", nothing),
-    "disk-watch": (lambda stage: stage.broker.server._watch, "_look_at_disk", nothing),
+    "client-watch": (lambda stage: stage.broker.server.monitor, "_look_at_clients", nothing),
+    "memory-watch": (lambda stage: stage.broker.server.monitor, "_look_at_memory", nothing),
+    "disk-watch": (lambda stage: stage.broker.server.monitor, "_look_at_disk", nothing),
     "garbage-watch": (lambda stage: stage.broker._queues.storage.upkeep, "is_behind", publish),
     "paging": (lambda stage: stage.broker.vhosts.monitor, "relieve", fill_memory),
     "cleanup": (lambda stage: stage.broker.server.served("/").declarations, "release", connect_and_leave),
@@ -162,10 +162,10 @@ def test_a_batch_of_one_vhost_that_raises_leaves_the_vhosts_behind_it_served(tmp
             first, second = server.served("/").batch, server.served("other").batch
 
             def wake_both() -> None:
-                first.ask()
-                second.ask()
+                first.schedule()
+                second.schedule()
 
-            with stage.broken(first, "end", is_done_first=True) as calls:
+            with stage.broken(first, "execute", is_done_first=True) as calls:
                 stage.loop.call_soon_threadsafe(wake_both)
                 until(lambda: bool(calls), "the first vhost is not run")
             client.publish(1, QUEUE, b"in the next round")

@@ -51,7 +51,7 @@ def test_waiting_takes_no_thread(db: Warren) -> None:
     async def use() -> list[bytes]:
         jobs = db.aqueue("jobs")
         getters = [asyncio.create_task(jobs.get(timeout=30)) for _ in range(100)]
-        while len(jobs.inner.handle.serving().line) < 100:
+        while len(jobs.inner.handle.serving().getters) < 100:
             await asyncio.sleep(0.001)
         await jobs.put_many([b"%02d" % number for number in range(100)])
         got = [message.body for message in await asyncio.gather(*getters) if message is not None]
@@ -65,14 +65,14 @@ def test_who_is_cancelled_takes_nothing_along(db: Warren) -> None:
     async def use() -> int:
         jobs = db.aqueue("jobs")
         task = asyncio.create_task(jobs.get(timeout=None))
-        while not len(jobs.inner.handle.serving().line):
+        while not len(jobs.inner.handle.serving().getters):
             await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert len(jobs.inner.handle.serving().line) == 0
+        assert len(jobs.inner.handle.serving().getters) == 0
         task = asyncio.create_task(jobs.get(timeout=None))
-        while not len(jobs.inner.handle.serving().line):
+        while not len(jobs.inner.handle.serving().getters):
             await asyncio.sleep(0.001)
         jobs.inner.put(b"1")  # it is handed over while the loop does something else, and then it is cancelled
         task.cancel()
@@ -87,7 +87,7 @@ def test_errors_reach_who_waits(db: Warren) -> None:
     async def use() -> None:
         jobs = db.aqueue("jobs")
         task = asyncio.create_task(jobs.get(timeout=30))
-        while not len(jobs.inner.handle.serving().line):
+        while not len(jobs.inner.handle.serving().getters):
             await asyncio.sleep(0.001)
         await jobs.delete()
         with pytest.raises(QueueDeleted):
@@ -102,5 +102,5 @@ def test_a_loop_that_was_closed_takes_nothing() -> None:
     loop = asyncio.new_event_loop()
     waiting = WaitingCoroutine(SystemThreads(), loop, 1, None)
     loop.close()
-    assert not waiting.hand(RuntimeError("for nobody"))
+    assert not waiting.deliver(RuntimeError("for nobody"))
     assert waiting.go() is None

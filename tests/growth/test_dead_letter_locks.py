@@ -8,7 +8,7 @@ from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.test_request_batch_turn import Sender, TurnStage
 from tests.growth.counting import count_calls
 from warren.broker.request_batch import Settlement
-from warren.broker.unit_of_work import OpenUnitOfWork, UnitOfWork
+from warren.broker.unit_of_work import UnitOfWork
 
 FEW, MANY = 20, 80
 
@@ -24,22 +24,22 @@ def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch)
         broker.bind("dlx", f"dead{number}")
     jobs = broker.queue("jobs", dead_letter_exchange="dlx", max_length=10, message_ttl_ms=60_000)
     held: list[int] = []
-    enter = OpenUnitOfWork.__enter__
+    enter = UnitOfWork.__enter__
 
-    def entered(working: OpenUnitOfWork) -> UnitOfWork:
-        held.append(len(working._held))
+    def entered(working: UnitOfWork) -> UnitOfWork:
+        held.append(len(working.handles))
         return enter(working)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OpenUnitOfWork, "__enter__", entered)
+        patch.setattr(UnitOfWork, "__enter__", entered)
         calls = 0
         for _ in range(2):  # the first one warms caches up
             stage.publish(Sender(), 1, wire(b"1"), to=stage.route("jobs"))
-            calls = count_calls(stage.batch.end)
+            calls = count_calls(stage.batch.execute)
         held.clear()
         delivery = broker.take("jobs")
         stage.batch.settle(jobs, Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags)
-        calls += count_calls(stage.batch.end)
+        calls += count_calls(stage.batch.execute)
     broker.down()
     return calls, max(held)
 

@@ -167,7 +167,7 @@ def test_queues_that_never_had_a_message_write_nothing_at_a_stop_and_a_start(
     stage = TopologyStage().up()
     declare_all(stage, 0, count)
     costs = Costs(monkeypatch)
-    assert costs.during(stage.host.close) == (0, 0, 0)
+    assert costs.during(stage.vhost.close) == (0, 0, 0)
     stage.storage.close()
     stage.stop()
     stage.up()
@@ -184,7 +184,7 @@ def test_queues_are_stopped_and_started_many_in_one_session(monkeypatch: pytest.
     stage.put(b"1", to=names)
     assert all(stage.get(name) == [b"1"] for name in names)
     costs = Costs(monkeypatch)
-    sessions, views, _ = costs.during(stage.host.close)
+    sessions, views, _ = costs.during(stage.vhost.close)
     assert (sessions, views) == (count // TOGETHER, 0)
     stage.storage.close()
     stage.stop()
@@ -202,8 +202,8 @@ def start_all(stage: TopologyStage) -> None:
     with stage.storage.catalog.reading() as connection:
         rows = queues.every(connection)
     for start in range(0, len(rows), TOGETHER):
-        stage.host.start_together(rows[start : start + TOGETHER])
-    assert len(stage.host.every()) == len(rows)
+        stage.vhost.start_queues(rows[start : start + TOGETHER])
+    assert len(stage.vhost.handles()) == len(rows)
 
 
 def test_declarations_of_many_clients_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def calls_of_a_fan_out(queues: int, body: bytes) -> int:
         stage.publish(Sender(), 1, body, to=route)
         stage.end()
         stage.publish(Sender(), 1, body, to=route)
-        return count_calls(stage.batch.end)
+        return count_calls(stage.batch.execute)
     finally:
         stage.broker.down()
 

@@ -25,8 +25,8 @@ from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
 from warren.broker.declarations.dispatch import Declarations
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Client, Owner, Vhost
 from warren.broker.storage import QueueStorage
+from warren.broker.vhost import Client, Owner, Vhost
 from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
@@ -159,7 +159,7 @@ class ManagementStage:
         hash_text = hashed(PASSWORD, self.broker.environment.rng)
         row = self.catalog.change(lambda change: users.put(change, name, hash_text, Hashing.SCRYPT.value, tags))
         if vhost is not None:
-            where = self.vhosts.find(vhost).vhost.id
+            where = self.vhosts.find(vhost).row.id
             self.catalog.change(lambda change: permissions.put(change, row.id, where, pattern, pattern, pattern))
 
     def queue(self, name: str, vhost: str = "/", *bodies: bytes, **arguments: Any) -> QueueHandle:
@@ -169,7 +169,7 @@ class ManagementStage:
         table = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
         declarations = Declarations(found, self.broker.counts)
         declarations.answer(client, QueueDeclare(queue=name, durable=True, arguments=table))
-        handle = found.queues.find(name)
+        handle = found.find_queue(name)
         if bodies:
             self.put(found, handle, *bodies)
         return handle

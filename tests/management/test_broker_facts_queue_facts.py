@@ -77,7 +77,7 @@ def test_consumers_are_counted(tmp_path: Path) -> None:
         handle = stage.queue("orders")
         with handle.lock:
             for _ in range(3):
-                handle.serving().subscribers.add(_Idle())
+                handle.serving().consumers.add(_Idle())
         assert request(stage)["orders"]["consumers"] == 3
         assert stage.get("/api/overview").json()["object_totals"]["consumers"] == 3
         assert "rabbitmq_consumers 3.0" in stage.metrics()
@@ -105,7 +105,7 @@ def test_a_queue_that_is_declared_or_deleted_is_seen_at_once(tmp_path: Path) -> 
         assert set(request(stage)) == {"first"}
         stage.queue("second")
         assert set(request(stage)) == {"first", "second"}
-        stage.vhosts.find("/").queues.delete(first)
+        stage.vhosts.find("/").delete_queue(first)
         assert set(request(stage)) == {"second"}
         assert stage.get("/api/queues/%2F/first").status_code == 404
 
@@ -124,8 +124,8 @@ def test_reading_facts_starts_no_queue_and_counts_its_messages(tmp_path: Path) -
             resting = request(stage)["ranked"]
             parts = ("", "_unacknowledged", "_ram", "_persistent", "_paged_out")
             assert [resting[f"message_bytes{part}"] for part in parts] == [4, 0, 0, 4, 4]
-        assert open_vhost.queues.started() == {}
-        assert open_vhost.queue_api.get(open_vhost.queues.find("plain"), 1) is not None
+        assert open_vhost.started_queues() == {}
+        assert open_vhost.queue_api.get(open_vhost.find_queue("plain"), 1) is not None
         item_now = request(stage)["plain"]
         assert (item_now["messages_ready"], item_now["messages_unacknowledged"]) == (1, 1)
 

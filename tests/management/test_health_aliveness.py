@@ -28,7 +28,7 @@ def test_a_message_goes_through_a_queue_that_is_really_there(tmp_path: Path) -> 
 def test_a_queue_that_is_down_fails_the_test(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage, stage.local() as client:
         assert client.get(PATH).status_code == 200
-        handle = stage.vhosts.find("/").queues.find(QUEUE)
+        handle = stage.vhosts.find("/").find_queue(QUEUE)
         with handle.lock:
             handle.end(QueueDown("it failed too often"))
         response = client.get(PATH)

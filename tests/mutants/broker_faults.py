@@ -24,12 +24,12 @@ from tools.simulator.broker.simulator import BROKER
 BROKER_FAULTS: tuple[Fault, ...] = (
     Fault(
         "confirmed-before-durable", "a publish is confirmed when its turn is done", (BROKER,),
-        (Patch("warren.server.server:Server._wait_for", confirmed_before_durable),),
+        (Patch("warren.server.vhost_loop:VhostLoop._wait_for", confirmed_before_durable),),
         known=("broker:1/204/synced/198544",),
     ),
     Fault(
         "newest-tag-confirmed", "a confirm names the last tag there is, not the last that is durable", (BROKER,),
-        (Patch("warren.server.server:Server._confirm", newest_tag_confirmed),),
+        (Patch("warren.server.vhost_loop:VhostLoop._confirm", newest_tag_confirmed),),
         known=("broker:17/252/synced/167105",),
     ),
     Fault(
@@ -49,7 +49,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "settled-a-turn-late", "acknowledgements are done in the turn after the one that they came in", (BROKER,),
-        (Patch("warren.broker.request_batch:RequestBatch.end", settled_a_turn_late),),
+        (Patch("warren.broker.request_batch:RequestBatch.execute", settled_a_turn_late),),
         known=("broker:4/1000000/synced/149756",),
     ),
     Fault(
@@ -59,7 +59,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "auto-ack-left-out", "what is handed out to be acknowledged at once is only handed out", (BROKER,),
-        (Patch("warren.broker.queue:Queue._handed", auto_ack_left_out),),
+        (Patch("warren.broker.queue:Queue._fetch_for_consumer", auto_ack_left_out),),
         known=("broker:6/1000000/synced/152595",),
     ),
     Fault(
@@ -79,7 +79,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),
-        (Patch("warren.broker.realm:OrderedChanges.change", routed_with_the_next_change),),
+        (Patch("warren.broker.vhost:OrderedChanges.change", routed_with_the_next_change),),
         known=("broker:2/345/synced/30550", "broker:2/534/synced/32061"),
     ),
     Fault(

@@ -10,27 +10,27 @@ from warren.broker.request_batch import PublishGroup, Route, Settlement
 
 
 def confirmed_before_durable(real: Function) -> Function:
-    def wait_for(server: Any, done: Any, confirming: Any) -> None:
+    def wait_for(loop: Any, done: Any, confirming: Any) -> None:
         for channel, _, last in confirming:
             channel.confirm(last)
-        real(server, done, [])
+        real(loop, done, [])
 
     return wait_for
 
 
 def earlier_epochs_forgotten(real: Function) -> Function:
-    def wait_for(server: Any, done: Any, confirming: Any) -> None:
-        turns, server._unsafe_turns = server._unsafe_turns, 0
+    def wait_for(loop: Any, done: Any, confirming: Any) -> None:
+        batches, loop._waiting_batches = loop._waiting_batches, 0
         try:
-            real(server, done, confirming)
+            real(loop, done, confirming)
         finally:
-            server._unsafe_turns += turns
+            loop._waiting_batches += batches
 
     return wait_for
 
 
 def newest_tag_confirmed(real: Function) -> Function:
-    def confirm(server: Any, confirming: Any) -> None:
+    def confirm(loop: Any, confirming: Any) -> None:
         for channel, _, _ in confirming:
             channel.confirm(channel.published)
 
@@ -72,7 +72,7 @@ def others_in_the_next_turn(real: Function) -> Function:
             rest = PublishGroup(later, group.is_persistent, group.priority, group.expires_ms, len(batch._groups))
             rest.contents = group.contents
             batch._groups.append(rest)
-            batch.look(others[0])
+            batch.schedule_delivery(others[0])
             group.route = Route(first, later.origin, later.version, later.looks_at_headers)
         real(batch, group, work)
 
@@ -100,11 +100,11 @@ def answered_before_durable(real: Function) -> Function:
 
 
 def routed_with_the_next_change(real: Function) -> Function:
-    def change(changes: Any, work: Any, follow: Any = lambda result: None, prepare: Any = lambda result: None) -> Any:
+    def change(changes: Any, work: Any, follow: Any = lambda result: None, *callbacks: Any, **named: Any) -> Any:
         overdue = getattr(changes._catalog, "overdue", [])
         for late in overdue:
             late()
-        result = real(changes, work, lambda result: None, prepare)
+        result = real(changes, work, lambda result: None, *callbacks, **named)
         changes._catalog.overdue = [lambda: _followed(changes, follow, result)]
         return result
 

@@ -112,8 +112,8 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "ticket-kept", "a change that fails keeps those behind it waiting", (TESTS,),
-        (Patch("warren.broker.realm:OrderedChanges._release", does_nothing),),
-        known=("tests/broker/test_realm_ordered_changes.py",),
+        (Patch("warren.broker.vhost:OrderedChanges._release", does_nothing),),
+        known=("tests/broker/test_vhost_ordered_changes.py",),
     ),
     Fault(
         "applied-for-a-reader", "a paged message is read by applying the log in the event loop", (TESTS,),

@@ -65,7 +65,7 @@ class LoopStage:
 
     def length(self, queue: str) -> tuple[int, int]:
         """Ready and unacknowledged messages of a queue in the vhost /."""
-        handle = self.broker.server.vhosts.find("/").queues.find(queue)
+        handle = self.broker.server.vhosts.find("/").find_queue(queue)
         with handle.lock:
             backing = handle.serving().backing
             return len(backing), backing.pending_count

@@ -69,7 +69,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def facts_of(broker: Broker, queue: str) -> dict[str, Any]:
-    handle = broker.vhosts.find("/").queues.find(queue)
+    handle = broker.vhosts.find("/").find_queue(queue)
     with handle.lock:
         return dict(handle.serving().backing.facts())
 

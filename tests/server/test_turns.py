@@ -18,7 +18,7 @@ from warren.amqp.content import PERSISTENT, Properties, write_content
 from warren.base.ids import Epoch
 from warren.base.messages import WIRE, Origin, Publication
 
-WAIT_FOR = "warren.server.server:Server._wait_for"
+WAIT_FOR = "warren.server.vhost_loop:VhostLoop._wait_for"
 
 
 def told_in(scenario: Callable[[SimulatedBroker, BrokerClient], object], seed: int = 1) -> object:
@@ -120,12 +120,12 @@ def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerCl
     more = [client.expected.publish("p", "", "a", 20, True, False).body for _ in range(2)]
     good = [write_content(Properties(delivery_mode=PERSISTENT), body, 1, 4096) for body in more]
     broken = Publication([good[0], b"no frames", good[1]], origin=Origin("", "a", "", WIRE))
-    vhost.queue_api.put(broken, [vhost.queues.find("a")])
+    vhost.queue_api.put(broken, [vhost.find_queue("a")])
     client.consume("a")
     client.wait_until(lambda: len(client.unacked) == 3, "three are delivered")
     turn_is_done(client)
     [connection] = incarnation.server.connections
-    queue = vhost.queues.find("a").serving()
+    queue = vhost.find_queue("a").serving()
     return [piece.first for piece in connection.channels[1].unacked.pieces()], queue.backing.pending_count
 
 

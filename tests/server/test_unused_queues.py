@@ -20,7 +20,7 @@ def pass_seconds(incarnation: SimulatedBroker, seconds: float) -> None:
 
 
 def is_there(incarnation: SimulatedBroker) -> bool:
-    return incarnation.vhosts.find("/").queues.known("brief") is not None
+    return incarnation.vhosts.find("/").started_queue("brief") is not None
 
 
 def consume_for(incarnation: SimulatedBroker, client: BrokerClient, seconds: float) -> None:

@@ -1,13 +1,12 @@
-"""What has happened since the start, in plain integers: whoever does it counts, by batches, and whoever asks adds up.
+"""Counters: events since the start, and bytes of live messages.
 
-There is no history here and no rate: two looks and the time between them make one. All are counted by the loop's own
-thread, so that nothing is locked.
+`MessageCounters` are plain integers without history or rates: two readings and the time between them give a rate. Only
+the event loop's thread counts, in batches, so there is no lock.
 
-Bytes of all messages that are in a queue, ready or pending: one number per sub-queue, summed when it is read.
-
-Each sub-queue reports what it holds after a change, with its queue's lock held. A sub-queue that starts again in the
-same place replaces its last report. Reports are frequent; reads are rare (a pass of upkeep, a flush of the store), in
-background threads. Summing 100,000 queues took 77 ms once, on a busy machine; no lock is held.
+`AliveBytes` is the size of all messages in queues, ready or pending: one number per sub-queue, summed when it is read.
+Each sub-queue reports after a change, with its queue's lock held. A sub-queue that is restarted in the same place
+replaces its last report. Reports are frequent; reads are rare (a pass of upkeep, a flush of the store), in background
+threads. Summing 100,000 queues took 77 ms once, on a busy machine; no lock is held.
 
 Invariants
 * A number has one writer at a time, the holder of its queue's lock, and nothing is derived from it before a read. So a
@@ -64,7 +63,7 @@ class AliveBytes:
             self._by_queue[place.queue] = {**self._by_queue.get(place.queue, {}), place.level: size_bytes}
 
     def remove(self, queue: QueueId) -> None:
-        """The queue is deleted: nothing reports for it any more."""
+        """The queue is deleted, and reports nothing more."""
         with self._lock:
             self._by_queue.pop(queue, None)
 

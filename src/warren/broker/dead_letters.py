@@ -38,9 +38,6 @@ Ways from queue to queue: where a message comes to if a queue sends it to an exc
     reach     before anything has changed: the queues that may be reached, so that they can be locked
     forward   in the middle of the work, with those locks held: where this message really goes
 
-A vhost that is served goes by its routing (`RoutedDeadLetterRoutes`). In a program that has queues and no exchanges there is one
-way only: the default exchange, where the routing key is the name of a queue (`NamedDeadLetterRoutes`).
-
 Between the two questions somebody may change the routing. Then a message may lead to a queue that is not held: it stays
 where it is, and is tried again with other locks. Whoever asks for `leads` and `forward` holds locks of queues: there
 nobody waits for one.
@@ -49,9 +46,10 @@ nobody waits for one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from warren.amqp.errors import PeerError
 from warren.amqp.types import Table
@@ -62,11 +60,11 @@ from warren.base.threads import Condition
 from warren.broker.death_headers import X_DEATH, DeadLetteredProperties, DeathHeaders
 from warren.broker.death_headers import DeathEvent as WrittenDeath
 from warren.broker.death_headers import is_circle as is_written_circle
-from warren.broker.exchanges.cc import OPEN, copies_of
+from warren.broker.exchanges.cc import OPEN
 from warren.broker.exchanges.errors import BadCopies
 from warren.broker.exchanges.routing import Routing
 from warren.broker.queue_arguments import Address, Overflow, QueueArguments, count_within, wall_ms
-from warren.broker.unit_of_work import RejectedPublish, UnitOfWork, WiderLocksNeeded
+from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
 from warren.queue_index.history_format import DequeueReason
 from warren.queues.backing_queue import BackingQueue, SetAsideQueue, TagRange
 from warren.queues.kinds.priority_queue import LEVEL_SHIFT
@@ -75,36 +73,26 @@ if TYPE_CHECKING:
     from warren.broker.queue import QueueContext
 
 
-class DeadLetterRoutes(Protocol):
-    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
-        """The queues that a message may come to, with this routing key, or with any. None, if there is no exchange."""
-        ...
+class DeadLetterRoutes:
+    """By the exchanges of a vhost. Without a routing: none, for a queue that stands alone."""
 
-    def leads(self, exchange: str, routing_key: str | None) -> bool:
-        """Whether a message may come to any queue at all."""
-        ...
-
-    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
-        """The queues that a message comes to now. None, if there is no exchange."""
-        ...
-
-
-class RoutedDeadLetterRoutes:
-    """By the exchanges of a vhost. Is `DeadLetterRoutes`."""
-
-    def __init__(self, routing: Routing, lock: Condition) -> None:
-        self._routing = routing
-        self._lock = lock
+    def __init__(self, routing: Routing | None = None, lock: Condition | None = None) -> None:
+        self._routing = routing or Routing()
+        self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
 
     def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
+        """The queues that a message may reach, with this routing key, or with any (None). Empty if there is no such
+        exchange."""
         with self._lock:
             row = self._routing.exchange(exchange)
             return frozenset() if row is None else self._routing.reachable(row.id, routing_key)
 
     def leads(self, exchange: str, routing_key: str | None) -> bool:
+        """Whether a message may reach any queue."""
         return bool(self.reach(exchange, routing_key))
 
     def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
+        """The queues that a message reaches now. Empty if there is no such exchange."""
         with self._lock:
             row = self._routing.exchange(exchange)
             if row is None:
@@ -115,55 +103,7 @@ class RoutedDeadLetterRoutes:
                 return self._routing.forward(row.id, routing_key, _without_copies(headers)).queues
 
 
-class NamedDeadLetterRoutes:
-    """By the names of queues. Is `DeadLetterRoutes`."""
-
-    def __init__(
-        self,
-        start: Callable[[str], QueueId | None],
-        started: Callable[[str], QueueId | None],
-        every: Callable[[], Collection[QueueId]],
-    ) -> None:
-        """`start`: the queue of a name, which is started if it was not; `started`: only if it was."""
-        self._start = start
-        self._started = started
-        self._every = every
-
-    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
-        if exchange:
-            return ()
-        return self._every() if routing_key is None else _found(self._start, [routing_key])
-
-    def leads(self, exchange: str, routing_key: str | None) -> bool:
-        return not exchange and (routing_key is None or self._started(routing_key) is not None)
-
-    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
-        return () if exchange else _found(self._started, [routing_key, *_copies(headers)])
-
-
-class _NoDeadLetterRoutes:
-    def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
-        return ()
-
-    def leads(self, exchange: str, routing_key: str | None) -> bool:
-        return False
-
-    def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
-        return ()
-
-
-NO_DEAD_LETTER_ROUTES: DeadLetterRoutes = _NoDeadLetterRoutes()  # for a queue that stands alone
-
-
-def _found(find: Callable[[str], QueueId | None], names: Sequence[str]) -> list[QueueId]:
-    return sorted({id_ for id_ in map(find, names) if id_ is not None})
-
-
-def _copies(headers: Table) -> Sequence[str]:
-    try:
-        return copies_of(headers).open
-    except BadCopies:
-        return ()
+NO_DEAD_LETTER_ROUTES = DeadLetterRoutes()  # for a queue that stands alone
 
 
 def _without_copies(headers: Table) -> Table:
@@ -325,22 +265,22 @@ HOP_HEADER_BYTES = 256  # headers of so many bytes cost about as much as a move:
 class MessageRemoval:
     """Of one life of a queue."""
 
-    __slots__ = ("_address", "_around", "_backing", "_id", "_name", "_turns_away")
+    __slots__ = ("_address", "_backing", "_context", "_id", "_name", "_turns_away")
 
     def __init__(
-        self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, around: QueueContext
+        self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, context: QueueContext
     ) -> None:
         self._id = id_
         self._name = name
         self._backing = backing
-        self._around = around
+        self._context = context
         self._address: Address | None = arguments.dead_letters_to
         self._turns_away = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
 
-    def check_wide(self, work: UnitOfWork) -> None:
+    def check_target_locks(self, work: UnitOfWork) -> None:
         """Before anything has changed."""
-        if self._address is not None and not work.is_wide:
-            raise WiderLocksNeeded
+        if self._address is not None and not work.has_target_locks:
+            raise TargetLocksNeeded
 
     def movable(self, head: Slice, work: UnitOfWork) -> int:
         """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
@@ -350,18 +290,18 @@ class MessageRemoval:
         """So many from the head; how many it were. Fewer only if the routing has changed."""
         backing, gone = self._backing, 0
         if not self.leads():
-            return backing.drop(count, reason, work.changes)
+            return backing.drop(count, reason, work.index_batch)
         while gone < count:
             try:
                 fetched = backing.fetch(count - gone, MOVE_BYTES)
             except Damage as error:  # it cannot be moved: it stays, out of the way, or nobody can have it any more
-                gone += self.set_aside(error) or backing.drop(1, reason, work.changes)
+                gone += self.set_aside(error) or backing.drop(1, reason, work.index_batch)
                 continue
             if not fetched:
                 break
             for number, each in enumerate(fetched):
                 if not self._sent(each.tags, [each.slice], reason, work):
-                    backing.requeue([other.tags for other in fetched[number:]], work.changes)
+                    backing.requeue([other.tags for other in fetched[number:]], work.index_batch)
                     return gone
                 gone += len(each.slice)
         return gone
@@ -370,7 +310,7 @@ class MessageRemoval:
         """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
         is not pending nothing has changed if it is the first."""
         if not self.leads():
-            return self._backing.ack(tags, reason, work.changes)
+            return self._backing.ack(tags, reason, work.index_batch)
         count = 0
         for some in in_pieces(tags, REJECT_STEP):
             if count and work.room_bytes <= 0:
@@ -407,12 +347,12 @@ class MessageRemoval:
         backing, head = self._backing, self._backing.head()
         count = backing.set_aside(1) if isinstance(backing, SetAsideQueue) else 0
         if count and head is not None:
-            self._tell(head.first, str(error))
+            self._report_damage(head.first, str(error))
         return count
 
     def leads(self) -> bool:
         """Whether messages that leave come to another queue."""
-        return self._address is not None and self._around.dead_letter_routes.leads(*self._address)
+        return self._address is not None and self._context.dead_letter_routes.leads(*self._address)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -423,7 +363,7 @@ class MessageRemoval:
             found = self._backing.read_pending([tags])
         except Damage as error:
             if stop - first == 1:
-                self._tell(first, str(error))
+                self._report_damage(first, str(error))
                 return 1
             done = 0
             while done < stop - first and self._rejected((first + done, first + done + 1), reason, work):
@@ -447,24 +387,26 @@ class MessageRemoval:
         for first, slice_, dead_letters in all_dead_letters:
             staying += [first + number for number in dead_letters.broken]
             for number, told in dead_letters.broken.items():
-                self._tell(slice_.first + number, told)
+                self._report_damage(slice_.first + number, told)
             _deliver(dead_letters, work)
-        self._backing.ack(list(_without(tags, staying)), reason, work.changes)
+        self._backing.ack(list(_without(tags, staying)), reason, work.index_batch)
         return True
 
     def _dead_letters(self, dead: DeadMessages, reason: DequeueReason, work: UnitOfWork) -> DeadLetters | None:
         """None: some would go where nobody is held."""
         assert self._address is not None, "there is a way"
-        now_ms = wall_ms(self._around.clock)
+        now_ms = wall_ms(self._context.clock)
         leave = Departure(self._id, self._name, self._address, reason, now_ms)
-        dead_letters = dead_letters_of(dead, leave, self._around.dead_letter_routes, work.name_of)
-        if all(work.knows(target) for dead_letter in dead_letters.dead_letters for target in dead_letter.targets):
+        dead_letters = dead_letters_of(dead, leave, self._context.dead_letter_routes, work.name_of)
+        if all(work.can_move_to(target) for dead_letter in dead_letters.dead_letters for target in dead_letter.targets):
             return dead_letters
         work.stop_moving()
         return None
 
-    def _tell(self, number: int, reason: str) -> None:
-        self._around.tell(f"queue {self._name!r}: message {number} is set aside, it cannot be read: {reason}")
+    def _report_damage(self, number: int, reason: str) -> None:
+        self._context.report_problem(
+            f"queue {self._name!r}: message {number} is set aside, it cannot be read: {reason}"
+        )
 
 
 def _deliver(dead_letters: DeadLetters, work: UnitOfWork) -> None:

@@ -11,7 +11,8 @@ The expiration goes, or the message would die of it again; so does CC, if the de
 Headers come out in the order of their names, as RabbitMQ's do. Entries of an `x-death` that are none (a client may
 write what it likes) are kept behind ours; one that is no array at all is replaced.
 
-A thousand messages with the same properties are opened once (`DeathHeaders`). Bytes that are no content are `Malformed`.
+A thousand messages with the same properties are decoded once (`DeathHeaders`). Bytes that are no content are
+`Malformed`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Who waits for messages of a queue: served in the order of asking (checklist QP-06, QP-09).
+"""Getters that wait for messages of a queue: the blocking `get` of programs, first come, first served (QP-06, QP-09).
 
-    get, nothing ready ──▶ a getter stands in line ──put──▶ the first in line gets what is ready, then the next one
+    get, nothing ready ──▶ a getter waits in line ──put──▶ the first in line gets what is ready, then the next one
 
-A getter is handed its messages by whoever puts them, under the queue's lock, and is woken alone. It may have given up
-in the same moment: then it does not take them, and they are requeued.
+The thread that puts messages delivers them to the getter, under the queue's lock, and wakes only that one. The getter
+may have been abandoned in the same moment: then it does not accept them, and they are requeued.
 
-Not here: consumers of AMQP, with prefetch and tags of their own. They come to stand in the same line.
+Not here: consumers of AMQP, with prefetch and tags of their own (consumers.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from warren.queues.backing_queue import Fetched
 
 
 class Delivery(NamedTuple):
-    """Messages in somebody's hands, until he settles them."""
+    """Messages that were delivered and are pending until they are settled."""
 
     queue: QueueId
     incarnation: int  # of the queue: tags of an earlier one mean nothing
@@ -31,18 +31,18 @@ Outcome = Delivery | BaseException
 
 
 class Getter(Protocol):
-    """Somebody who waits for up to `count` messages."""
+    """Waits for up to `count` messages."""
 
     count: int
     bytes_max: int | None
 
-    def hand(self, outcome: Outcome) -> bool:
-        """Take messages, or an error; whether it does: it may have gone. Must not wait, and must not ask the queue."""
+    def deliver(self, outcome: Outcome) -> bool:
+        """Accept messages, or an error; False if it was abandoned. Must not wait, and must not call the queue."""
         ...
 
 
 class WaitingGetters:
-    """Getters in the order of asking. Used under the queue's lock."""
+    """In the order of arrival. Used under the queue's lock."""
 
     def __init__(self) -> None:
         self._waiting: deque[Getter] = deque()
@@ -53,49 +53,49 @@ class WaitingGetters:
     def __iter__(self) -> Iterator[Getter]:
         return iter(self._waiting)
 
-    def join(self, getter: Getter) -> None:
+    def add(self, getter: Getter) -> None:
         self._waiting.append(getter)
 
-    def leave(self, getter: Getter) -> bool:
-        """Whether it stood there."""
+    def remove(self, getter: Getter) -> bool:
+        """Whether it was in line."""
         if getter not in self._waiting:
             return False
         self._waiting.remove(getter)
         return True
 
-    def join_first(self, getter: Getter) -> None:
-        """It was its turn, and there was nothing for it after all."""
+    def add_first(self, getter: Getter) -> None:
+        """It was popped, and there was nothing for it after all."""
         self._waiting.appendleft(getter)
 
     def pop(self) -> Getter:
         return self._waiting.popleft()
 
-    def tell(self, error: BaseException) -> None:
-        """Nobody gets anything here any more."""
+    def fail(self, error: BaseException) -> None:
+        """All of them: the queue delivers nothing more."""
         while self._waiting:
-            self._waiting.popleft().hand(error)
+            self._waiting.popleft().deliver(error)
 
 
 class WaitingThread:
-    """A thread that sleeps until it is handed something. Is a `Getter`."""
+    """A thread that sleeps until it gets a delivery. Is a `Getter`."""
 
     def __init__(self, threads: Threads, count: int, bytes_max: int | None) -> None:
         self.count = count
         self.bytes_max = bytes_max
         self._bell = threads.condition()
         self._outcome: Outcome | None = None
-        self._has_gone = False
+        self._is_abandoned = False
 
-    def hand(self, outcome: Outcome) -> bool:
+    def deliver(self, outcome: Outcome) -> bool:
         with self._bell:
-            if self._has_gone:
+            if self._is_abandoned:
                 return False
             self._outcome = outcome
             self._bell.notify_all()
             return True
 
     def sleep(self, seconds: float | None) -> None:
-        """Until something was handed over, or so long."""
+        """Until there is an outcome, or so long."""
         with self._bell:
             if self._outcome is None:
                 self._bell.wait(seconds)
@@ -104,8 +104,8 @@ class WaitingThread:
         with self._bell:
             return self._outcome is not None
 
-    def go(self) -> Outcome | None:
-        """Nothing is taken any more; what was."""
+    def abandon(self) -> Outcome | None:
+        """Accept nothing more; returns what was delivered."""
         with self._bell:
-            self._has_gone = True
+            self._is_abandoned = True
             return self._outcome

@@ -1,18 +1,18 @@
-"""One watermark for the messages of all queues together (`rabbit_memory_monitor`).
+"""Memory monitor: one watermark for the messages of all queues together (`rabbit_memory_monitor`).
 
-    queues ──so much memory──▶ used ──over the limit?──▶ for how many seconds may a queue hold messages?
+    queues ──bytes in memory──▶ used ──over the limit?──▶ for how many seconds may a queue hold messages?
        ▲                                                        │
        └──────────── target, then steps of paging ◀─────────────┘   until used is a little below the limit
 
-Each queue says for how long its messages in memory last at its present rates. All get the same target: the mean of
-that, times limit / used. So a busy queue may hold many messages, a slow one few, and a queue that rests, whose messages
-last for ever, none: it has no part in the mean, and is the first to be paged.
+Each queue computes how long its messages in memory last at its present rates. All get the same target: the mean of
+that, times limit / used. So a busy queue may hold many messages, a slow one few, and an idle queue, whose messages last
+for ever, none: it has no part in the mean, and is paged first.
 
-Whoever puts a queue over the limit does the paging, in his own thread: a fast publisher cannot outrun it. Steps are
-taken in turn among all queues and end as soon as used is low enough, so that no more is paged than necessary. Where a
-whole round wins nothing (everything left is in somebody's hands) the next try waits until used has grown.
+The thread that exceeds the limit does the paging: a fast publisher cannot outrun it. Steps are taken in turn among all
+queues and end as soon as used is low enough, so that no more is paged than necessary. Where a whole round frees nothing
+(all that is left is unacknowledged) the next attempt waits until used has grown.
 
-Without a limit in sight the target is lifted.
+Far below the limit the target is lifted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from warren.base.ids import QueueId
 from warren.base.threads import Threads
 
 LOW = 0.95  # of the limit: paging ends here, so that not every put pages
-LIFT = 0.75  # of the limit: below it nobody need hold back
+LIFT = 0.75  # of the limit: below it there is no target
 ROUNDS = 24  # targets that are tried at once …
 LESS = 0.7  # … each at most so much of the one before
 GROWTH = 1.02  # of what could not be paged: then it is tried again
 
 
 class Paged(Protocol):
-    """A queue, as the monitor sees it. It takes its own lock."""
+    """A queue, as the monitor uses it. Takes its own lock."""
 
     id: QueueId
 
@@ -41,7 +41,7 @@ class Paged(Protocol):
     def set_target(self, seconds: float | None) -> None: ...
 
     def page(self) -> bool:
-        """One step; whether another one is needed for the target. Reports what it takes afterwards."""
+        """One step; whether another one is needed for the target. Reports its memory afterwards."""
         ...
 
 
@@ -52,12 +52,12 @@ class MemoryMonitor:
         self.target: float | None = None  # seconds
         self._queues = queues
         self._lock = threads.condition()  # of the sums
-        self._batch = threads.condition()  # of whoever pages
+        self._batch = threads.condition()  # of the thread that pages
         self._by_queue: dict[QueueId, int] = {}
-        self._stuck_bytes = 0.0  # so much could not be paged
+        self._stuck_bytes = 0.0  # that could not be paged
 
-    def takes(self, queue: QueueId, ram_bytes: int) -> None:
-        """A queue's messages take so much memory now."""
+    def set_used(self, queue: QueueId, ram_bytes: int) -> None:
+        """Memory of a queue's messages."""
         with self._lock:
             self.used_bytes += ram_bytes - self._by_queue.get(queue, 0)
             self._by_queue[queue] = ram_bytes
@@ -78,13 +78,13 @@ class MemoryMonitor:
                     self._page()
 
     def tick(self) -> None:
-        """Now and then: share out anew, or lift the target."""
+        """Periodically: compute a new target, or lift it."""
         with self._batch:
             self._stuck_bytes = 0.0
             if self.used_bytes > self.limit_bytes:
                 self._page()
             elif self.target is not None and self.used_bytes < LIFT * self.limit_bytes:
-                self._tell(self._queues(), None)
+                self._set_target(self._queues(), None)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class MemoryMonitor:
         if self.target is not None and self._page_in_turn(queues):  # as it was shared out before
             return
         for _ in range(ROUNDS):
-            self._tell(queues, self._desired(queues))
+            self._set_target(queues, self._desired(queues))
             if self._page_in_turn(queues):
                 return
             if self.target == 0.0:
@@ -110,7 +110,7 @@ class MemoryMonitor:
         least = desired if self.target is None else min(desired, self.target * min(share, LESS))
         return least if least > 1e-6 else 0.0
 
-    def _tell(self, queues: Sequence[Paged], target: float | None) -> None:
+    def _set_target(self, queues: Sequence[Paged], target: float | None) -> None:
         self.target = target
         for each in queues:
             each.set_target(target)

@@ -1,25 +1,26 @@
-"""One life of a queue: a backing queue made into what a broker promises (S1, `rabbit_amqqueue_process`).
+"""One incarnation of a queue: a backing queue with the semantics of a broker (S1, `rabbit_amqqueue_process`).
 
-    check · put ──▶ limits ───────┐                                ┌─▶ dropped, and the log says why
-    get ──▶ expiry ───────────────┼─ what must go, from the head ──┤
-    reject · requeue too often ───┘                                └─▶ moved to where dead letters go, same session
+    check · put ──▶ limits ───────┐                                ┌─▶ dropped, with the reason in the log
+    get ──▶ expiry ───────────────┼─ removed from the head ────────┤
+    reject · requeue too often ───┘                                └─▶ dead-lettered, in the same session
 
-It is the implementation: every method is called with the queue's lock held, by the API (`queue_api`), with the `UnitOfWork`
-under way. So operations on one queue come one after another, and queues do not wait for each other (QP-01, QP-02). What
-it does is expressed in terms of the backing queue, whichever that is: time (expiry), size (limits), moves
-(leaving), getters who wait (consumers).
+Every method is called with the queue's lock held and with the present `UnitOfWork`: by request batches (AMQP) and by
+`queue_api` (programs). So operations on one queue are serial, and queues do not wait for each other (QP-01, QP-02). The
+queue uses any backing queue: it adds time (expiry), size (limits), moves (dead_letters), getters and consumers.
 
-Always true: an expired message is never handed out, unless it comes expired (a time of 0) to an empty queue where
-somebody waits; nothing is handed out before its session has ended; a queue that
-has failed does nothing any more.
+Redeliveries are counted where they are limited (`x-delivery-limit`):
 
-How often messages were given back, where that is limited (`x-delivery-limit`).
+    limit 2     delivered · back · delivered · back · delivered · back ──▶ dead-lettered, or dropped
 
-    limit 2     delivered · back · delivered · back · delivered · back ──▶ gone: a dead letter, or nothing
+Counts are kept by tag, which a message keeps as long as it is in the queue, and only in memory: a restarted queue
+counts from zero. A message that was never requeued takes no room. RabbitMQ also sends the count to consumers, in a
+header (`x-delivery-count`); here it stays in the queue.
 
-Counts are kept by tag, which a message keeps as long as it is in the queue, and only in memory: a queue that is made
-again counts anew. What was never given back takes no room. RabbitMQ also tells consumers the count, in a header
-(`x-delivery-count`); here it does not leave the queue.
+Invariants
+* An expired message is never delivered, except a message with a TTL of 0 that arrives at an empty queue with a waiting
+  consumer.
+* A getter gets nothing before the session has ended.
+* A queue that has failed does nothing more.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class DeliveryCounts:
         return len(self._back)
 
     def split(self, tags: Sequence[TagRange]) -> tuple[list[TagRange], list[TagRange]]:
-        """Those that may not be given back once more, and those that may."""
+        """Tags that have reached the limit, and the others."""
         limit = self._limit
         if limit is None:
             return [], list(tags)
@@ -74,7 +75,7 @@ class DeliveryCounts:
         return _ranges(over), _ranges(tag for tag in _each(tags) if self._back.get(tag, 0) < limit)
 
     def note(self, back: Sequence[TagRange], gone: Sequence[TagRange]) -> None:
-        """They were given back; the others are gone, but for those that are among them, too."""
+        """Count a requeue of `back`; forget `gone`, except tags that are in both."""
         if self._limit is None:
             return
         counts = {tag: self._back.get(tag, 0) + 1 for tag in _each(back)}
@@ -82,7 +83,6 @@ class DeliveryCounts:
         self._back |= counts
 
     def forget(self, tags: Sequence[TagRange]) -> None:
-        """They are gone."""
         if self._back:
             for tag in _each(tags):
                 self._back.pop(tag, None)
@@ -111,33 +111,34 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class QueueContext:
-    """What a queue tells others about itself."""
+    """The vhost, as a queue uses it."""
 
     clock: Clock
-    at: Callable[[QueueId, int], None]  # look at this queue at this monotonic time, in ms
-    takes: Callable[[QueueId, int], None]  # so much memory
-    tell: Callable[[str], None] = lambda told: None  # what an operator should know
-    dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES  # for dead letters
+    set_timer: Callable[[QueueId, int], None]  # call `Vhost.check_queue` at this monotonic time, in ms
+    memory_changed: Callable[[QueueId, int], None]  # bytes of its messages in memory
+    report_problem: Callable[[str], None] = lambda problem: None  # for the operator
+    on_ready: Callable[[QueueId], None] = lambda queue: None  # schedule a delivery: a consumer has room
+    dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES
 
 
 class Queue:
-    """Made by `prequeue`; a new one for each life."""
+    """Made by `QueueStarter`, one for each incarnation."""
 
     __slots__ = (
-        "_around",
+        "_context",
         "_may_expire",
-        "_noted_ms",
         "_ram_bytes",
+        "_timer_ms",
         "arguments",
         "backing",
-        "counted",
+        "consumers",
+        "delivery_counts",
         "failure",
+        "getters",
         "id",
         "incarnation",
         "leaving",
-        "line",
         "name",
-        "subscribers",
         "use",
     )
 
@@ -148,41 +149,41 @@ class Queue:
         arguments: QueueArguments,
         backing: BackingQueue,
         incarnation: int,
-        around: QueueContext,
+        context: QueueContext,
     ) -> None:
         self.id = id_
         self.name = name
         self.arguments = arguments
         self.backing = backing
         self.incarnation = incarnation
-        self.leaving = MessageRemoval(id_, name, arguments, backing, around)
-        self.counted = DeliveryCounts(arguments.delivery_limit)
-        self.line = WaitingGetters()
-        self.subscribers = Consumers()  # those of all its lives, as soon as it serves
-        self.use = QueueUse(around.clock, arguments)
+        self.leaving = MessageRemoval(id_, name, arguments, backing, context)
+        self.delivery_counts = DeliveryCounts(arguments.delivery_limit)
+        self.getters = WaitingGetters()
+        self.consumers = Consumers()  # replaced by those of the handle as soon as it serves
+        self.use = QueueUse(context.clock, arguments)
         self.failure: BaseException | None = None
-        self._around = around
-        self._noted_ms: int | None = None  # when we are looked at next
+        self._context = context
+        self._timer_ms: int | None = None  # when we are looked at next
         self._ram_bytes = -1
         self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # who knows what was recovered
 
-    # -- putting -------------------------------------------------------------------------------------------------
+    # -- publish ------------------------------------------------------------------------------------------------
 
     def check(self, publication: Publication, work: UnitOfWork) -> None:
-        """Before anything has changed: whether a put would be refused, or moves something elsewhere."""
+        """Before anything has changed: refuses a put that does not fit, or asks for the locks of targets."""
         arguments = self.arguments
         if not arguments.is_bounded:
             return
         count, size_bytes = len(publication.contents), sum(map(len, publication.contents))
         if not self._would_be_over(count, size_bytes):
             return
-        self.leaving.check_wide(work)
+        self.leaving.check_target_locks(work)
         if arguments.overflow is not Overflow.DROP_HEAD:
             most = f"{arguments.max_length} messages" if arguments.max_length is not None else ""
             most_bytes = f"{arguments.max_length_bytes} bytes" if arguments.max_length_bytes is not None else ""
-            told = " and ".join(each for each in (most, most_bytes) if each)
+            limits = " and ".join(each for each in (most, most_bytes) if each)
             raise QueueFull(
-                f"queue {self.name!r} may hold {told}: {count} more messages of {size_bytes} bytes do not fit",
+                f"queue {self.name!r} may hold {limits}: {count} more messages of {size_bytes} bytes do not fit",
                 "get and acknowledge some first, or put fewer",
             )
 
@@ -190,15 +191,15 @@ class Queue:
         work.touch(self)
         if publication.expires_ms:
             self._may_expire = True
-        if self._may_expire and not len(self.backing) and (len(self.line) or len(self.subscribers)):
+        if self._may_expire and not len(self.backing) and (len(self.getters) or len(self.consumers)):
             work.fresh.add(self)
-        self.backing.publish(publication, work.changes)
+        self.backing.publish(publication, work.index_batch)
         if self.arguments.is_bounded:
-            work.over.append(self)
+            work.over_limit.append(self)
 
     def accept(self, publication: Publication, work: UnitOfWork) -> int:
-        """Put as many of the first messages as it takes; how many. It takes all of them, unless it was asked to refuse
-        what is over its limit; those may be dead letters then."""
+        """Put the first messages that fit; returns how many. All fit, unless the queue rejects publishes over its
+        limit; those may be dead-lettered."""
         count = len(publication.contents)
         fits = count if not is_refusing(self.arguments) else self._fitting(publication)
         if fits == count:
@@ -210,33 +211,33 @@ class Queue:
         return fits
 
     def bound(self, work: UnitOfWork) -> None:
-        """Let go of what is over the limit, oldest first. What would make the session too large is left for the next
-        piece of work: see `is_over`."""
+        """Drop or dead-letter messages over the limit, oldest first. What would make the session too large is left for
+        the next unit of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
-        if not work.is_wide and self.leaving.leads():
+        if not work.has_target_locks and self.leaving.leads():
             return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)
             self.leaving.release(min(over, self.leaving.movable(head, work)), DequeueReason.OVER_LIMIT, work)
 
     def shrink(self, work: UnitOfWork) -> None:
-        """Go on with that."""
-        self.leaving.check_wide(work)
-        work.over.append(self)
+        """Continue that."""
+        self.leaving.check_target_locks(work)
+        work.over_limit.append(self)
 
     def is_over(self) -> bool:
-        """Whether it holds more than it should: a large move takes several sessions. A queue that refuses what is over
-        its limit lets go of nothing: what was given back is above the limit then, as with RabbitMQ."""
+        """Whether it exceeds its limit: a large move takes several sessions. A queue that rejects publishes drops
+        nothing: requeued messages may exceed its limit, as in RabbitMQ."""
         if is_refusing(self.arguments):
             return False
         return is_over(self.arguments, len(self.backing), self.backing.ready_bytes)
 
-    # -- getting and settling ------------------------------------------------------------------------------------
+    # -- get and settle -----------------------------------------------------------------------------------------
 
     def get(self, count: int, bytes_max: int | None, work: UnitOfWork) -> list[Fetched]:
-        """From the head; nothing if nothing is ready. Expired ones must have gone: see `expire`."""
-        if len(self.line):  # they were here before
+        """From the head; empty if nothing is ready. Call `expire` first."""
+        if len(self.getters):  # they come first
             return []
         try:
             return self._fetched(count, bytes_max, work)
@@ -244,66 +245,66 @@ class Queue:
             self.use.note()
 
     def is_ready_for_get(self, work: UnitOfWork) -> bool:
-        """In a turn, before a get: consumers with room come first, and what is over the limit has gone. False if that
-        is too much for one session."""
+        """In a batch, before a get: consumers with room are served first, and messages over the limit are removed.
+        False if that is too much for one session."""
         self.serve(work)
         if self.arguments.is_bounded and self.is_over():
-            self.leaving.check_wide(work)
+            self.leaving.check_target_locks(work)
             self.bound(work)
         return not (self.arguments.is_bounded and self.is_over())
 
-    def stand(self, getter: Getter, work: UnitOfWork) -> None:
-        """Wait in line, and be served as soon as there is something."""
+    def wait(self, getter: Getter, work: UnitOfWork) -> None:
+        """Deliver to this getter as soon as a message is ready."""
         self.use.note()
         work.touch(self)
-        self.line.join(getter)
+        self.getters.add(getter)
 
-    def leave(self, getter: Getter, work: UnitOfWork) -> None:
-        if self.line.leave(getter):
+    def stop_waiting(self, getter: Getter, work: UnitOfWork) -> None:
+        if self.getters.remove(getter):
             self.use.note()
             work.touch(self)
 
     def ack(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
-        count = self._settle(lambda: self.backing.ack(tags, DequeueReason.ACKED, work.changes), work)
-        self.counted.forget(tags)
+        count = self._settle(lambda: self.backing.ack(tags, DequeueReason.ACKED, work.index_batch), work)
+        self.delivery_counts.forget(tags)
         return count
 
     def requeue(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
-        """Ready again, where they stood. What is given back too often is let go of, if there is a limit for that."""
+        """Ready again, in their old positions; dropped or dead-lettered if they reached the delivery limit."""
         if self.arguments.delivery_limit is None:
-            return self._settle(lambda: self.backing.requeue(tags, work.changes), work)
-        over, back = self.counted.split(tags)
+            return self._settle(lambda: self.backing.requeue(tags, work.index_batch), work)
+        over, back = self.delivery_counts.split(tags)
         if over:
-            self.leaving.check_wide(work)
+            self.leaving.check_target_locks(work)
         if over and back:
             self._refusing(
                 lambda: self.backing.read_pending(back), work
             )  # whether they are pending, before anything changes
         gone = self._settle(lambda: self.leaving.reject(over, DequeueReason.DELIVERY_LIMIT, work), work) if over else 0
-        back += behind(over, gone)  # there was too much for one session: they go the next time
-        count = gone + self._settle(lambda: self.backing.requeue(back, work.changes), work)
-        self.counted.note(back, over)
+        back += behind(over, gone)  # too much for one session: they are removed at the next requeue
+        count = gone + self._settle(lambda: self.backing.requeue(back, work.index_batch), work)
+        self.delivery_counts.note(back, over)
         return count
 
     def reject(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
-        """Let go of pending messages that nobody wants: to the dead-letter target, if there is one. How many it were:
-        the first ones, if all would make the session too large."""
-        self.leaving.check_wide(work)
+        """Drop pending messages, or dead-letter them if there is a target. Returns how many: the first ones, if all
+        would make the session too large."""
+        self.leaving.check_target_locks(work)
         count = self._settle(lambda: self.leaving.reject(tags, DequeueReason.REJECTED, work), work)
-        self.counted.forget(tags)
+        self.delivery_counts.forget(tags)
         return count
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def expire(self, work: UnitOfWork) -> bool:
-        """Let go of what has expired at the head, up to a number of messages; whether there may be more."""
+        """Remove expired messages at the head, up to a limit; whether there may be more."""
         if not self._may_expire:
             return False
         count = 0
         while (head := self.backing.head()) is not None and self._is_due(head, work):
             if count >= STEP_MESSAGES or work.room_bytes <= 0:
                 return True
-            self.leaving.check_wide(work)
+            self.leaving.check_target_locks(work)
             work.touch(self)
             step = min(self.leaving.movable(head, work), STEP_MESSAGES - count)
             count += self.leaving.release(step, DequeueReason.EXPIRED, work)
@@ -311,32 +312,32 @@ class Queue:
 
     def is_unused(self) -> bool:
         due = self.use.due_ms()
-        is_used = len(self.line) or len(self.subscribers)
-        return due is not None and not is_used and monotonic_ms(self._around.clock) >= due
+        is_used = len(self.getters) or len(self.consumers)
+        return due is not None and not is_used and monotonic_ms(self._context.clock) >= due
 
     def last_consumer_removed(self) -> None:
-        """`x-expires` counts from here. While there were consumers no time was noted for it."""
+        """`x-expires` counts from here. While there were consumers it had no timer."""
         self.use.note()
-        self._note_due(self.use.due_ms())
+        self._set_timer(self.use.due_ms())
 
-    # -- all of it -----------------------------------------------------------------------------------------------
+    # -- whole queue --------------------------------------------------------------------------------------------
 
     def purge(self, work: UnitOfWork) -> int:
         work.touch(self)
-        return self.backing.purge(work.changes)
+        return self.backing.purge(work.index_batch)
 
     def browse(self) -> Iterator[Slice]:
         return self.backing.browse()
 
     def stop(self, work: UnitOfWork) -> None:
         work.touch(self)
-        self.backing.stop(work.changes)
+        self.backing.stop(work.index_batch)
 
     def delete(self, work: UnitOfWork) -> int:
         """How many messages went with it."""
         count = len(self.backing) + self.backing.pending_count
         work.touch(self)
-        self.backing.delete(work.changes)
+        self.backing.delete(work.index_batch)
         return count
 
     def is_rolled_back(self) -> bool:
@@ -344,79 +345,83 @@ class Queue:
         return isinstance(self.backing, RollbackQueue) and not self.backing.has_diverged
 
     def fail(self, error: BaseException) -> None:
-        """Do nothing any more, and tell whoever waits."""
+        """Stop serving; waiting getters get an error."""
         if self.failure is None:
             self.failure = error
-            self.line.tell(QueueDown(f"queue {self.name!r} failed: {error}", "it is made again: ask once more"))
+            self.getters.fail(QueueDown(f"queue {self.name!r} failed: {error}", "it is restarted: try again"))
 
-    # -- after each piece of work --------------------------------------------------------------------------------
+    # -- after each unit of work ---------------------------------------------------------------------------------
 
-    def attend(self, work: UnitOfWork) -> None:
-        """Serve who waits, and tell others what they should know. The session has ended."""
+    def after_commit(self, work: UnitOfWork) -> None:
+        """The session has ended: serve getters, set the timer, report memory."""
         work.touch(self)
-        if len(self.line):
-            self._serve(work)
-        if len(self.subscribers) and len(self.backing):
-            self.subscribers.schedule_if_able()
-        self._note_time()
-        if len(self.counted) and not len(self.backing) + self.backing.pending_count:
-            self.counted.clear()
+        if len(self.getters):
+            self._serve_getters(work)
+        if len(self.backing):
+            self.schedule_delivery()
+        self._update_timer()
+        if len(self.delivery_counts) and not len(self.backing) + self.backing.pending_count:
+            self.delivery_counts.clear()
         ram_bytes = self.backing.ram_bytes
         if ram_bytes != self._ram_bytes:
             self._ram_bytes = ram_bytes
-            self._around.takes(self.id, ram_bytes)
+            self._context.memory_changed(self.id, ram_bytes)
 
     def serve(self, work: UnitOfWork) -> None:
-        """Hand what is ready to the consumers who have room for it. In a turn, before its session ends: what is
-        acknowledged with that is in the same session. Expired ones must have gone."""
-        if not len(self.line) and len(self.subscribers) and (count := len(self.backing)):
-            self.subscribers.serve(self.incarnation, count, partial(self._handed, work))
+        """Deliver ready messages to consumers with room. In a batch, before its session ends: automatic acks are in
+        the same session. Call `expire` first."""
+        if not len(self.getters) and len(self.consumers) and (count := len(self.backing)):
+            self.consumers.serve(self.incarnation, count, partial(self._fetch_for_consumer, work))
 
-    def _handed(self, work: UnitOfWork, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
+    def _fetch_for_consumer(self, work: UnitOfWork, count: int, bytes_max: int, is_auto_ack: bool) -> list[Fetched]:
         if self._may_expire:
             head = self.backing.head()
             if head is None or self._is_due(head, work):
                 return []
-            count = min(count, len(head))  # what stands behind it is judged when it is the head
+            count = min(count, len(head))  # the next run is checked when it is the head
         fetched = self._fetched(count, bytes_max, work)
         self.use.note()
         if is_auto_ack and fetched:
-            self.backing.ack([each.tags for each in fetched], DequeueReason.ACKED, work.changes)
+            self.backing.ack([each.tags for each in fetched], DequeueReason.ACKED, work.index_batch)
         return fetched
 
-    def looked_at(self) -> None:
-        """The time that was noted has come."""
-        self._noted_ms = None
+    def schedule_delivery(self) -> None:
+        """In a request batch, if a consumer has room. Any thread."""
+        if len(self.consumers) and self.consumers.has_room():
+            self._context.on_ready(self.id)
 
-    def _serve(self, work: UnitOfWork) -> None:
+    def timer_fired(self) -> None:
+        self._timer_ms = None
+
+    def _serve_getters(self, work: UnitOfWork) -> None:
         backing = self.backing
-        while len(self.line) and (head := backing.head()) is not None and not self._is_due(head, work):
-            getter = self.line.pop()
+        while len(self.getters) and (head := backing.head()) is not None and not self._is_due(head, work):
+            getter = self.getters.pop()
             self.use.note()
             try:
                 fetched = self._fetched(getter.count, getter.bytes_max, work)
             except Damage as error:
-                getter.hand(error)
+                getter.deliver(error)
                 return
             if not fetched:
-                self.line.join_first(getter)
-            elif not getter.hand(Delivery(self.id, self.incarnation, fetched)):
-                backing.requeue([each.tags for each in fetched], work.changes)
+                self.getters.add_first(getter)
+            elif not getter.deliver(Delivery(self.id, self.incarnation, fetched)):
+                backing.requeue([each.tags for each in fetched], work.index_batch)
 
-    def _note_time(self) -> None:
+    def _update_timer(self) -> None:
         head = self.backing.head() if self._may_expire else None
         message_due = None if head is None else due_ms(head.run, self.arguments)
-        due = None if len(self.line) or len(self.subscribers) else self.use.due_ms()
+        due = None if len(self.getters) or len(self.consumers) else self.use.due_ms()
         if message_due is not None:
-            clock = self._around.clock
+            clock = self._context.clock
             at = monotonic_ms(clock) + max(message_due - wall_ms(clock), 0)
             due = at if due is None else min(at, due)
-        self._note_due(due)
+        self._set_timer(due)
 
-    def _note_due(self, due: int | None) -> None:
-        if due is not None and (self._noted_ms is None or due < self._noted_ms):
-            self._noted_ms = due
-            self._around.at(self.id, due)
+    def _set_timer(self, due: int | None) -> None:
+        if due is not None and (self._timer_ms is None or due < self._timer_ms):
+            self._timer_ms = due
+            self._context.set_timer(self.id, due)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -429,13 +434,13 @@ class Queue:
         return count_fitting(self.arguments, len(self.backing), self.backing.ready_bytes, coming)
 
     def _is_due(self, head: Slice, work: UnitOfWork) -> bool:
-        """Not what came in this moment to somebody who waits: a time of 0 means now or never."""
+        """Not a message that has just arrived for a waiting consumer: a TTL of 0 means now or never."""
         due = due_ms(head.run, self.arguments)
-        return due is not None and self not in work.fresh and due <= wall_ms(self._around.clock)
+        return due is not None and self not in work.fresh and due <= wall_ms(self._context.clock)
 
     def _fetched(self, count: int, bytes_max: int | None, work: UnitOfWork) -> list[Fetched]:
-        """What cannot be read is set aside and told, and what stands behind it is served. If the backing queue cannot
-        set it aside, nothing has changed and whoever asked is told."""
+        """Messages that cannot be read are set aside and reported, and the next ones are served. If the backing queue
+        cannot set them aside, nothing has changed and the error is raised."""
         while True:
             try:
                 fetched = self.backing.fetch(count, bytes_max)
@@ -455,14 +460,14 @@ class Queue:
         work.touch(self)
         return count
 
-    def _refusing(self, ask: Callable[[], Result], work: UnitOfWork) -> Result:
-        """Of tags that are not pending nothing has changed: whoever asked is told, and the queue goes on."""
+    def _refusing(self, action: Callable[[], Result], work: UnitOfWork) -> Result:
+        """For tags that are not pending: nothing has changed, the caller gets the error, and the queue continues."""
         try:
-            return ask()
+            return action()
         except Misuse as error:
             what = f"queue {self.name!r}: {error.what}"
             raise NotYours(what, "each message is acknowledged or rejected once, by the queue it came from") from error
-        except Damage:  # of what was to be looked at: it stays pending
+        except Damage:  # of messages to be read: they stay pending
             raise
         except BaseException:
             work.touch(self)

@@ -11,7 +11,7 @@ are durable a moment later; one that a crash takes back means one more delivery.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warren.base.ids import Epoch
 from warren.base.messages import Publication
@@ -22,8 +22,10 @@ from warren.broker.getters import Delivery, Getter, WaitingThread
 from warren.broker.queue import Queue
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.unit_of_work import UnitOfWork
-from warren.broker.vhost import VhostQueues
 from warren.queues.backing_queue import Fetched, TagRange
+
+if TYPE_CHECKING:
+    from warren.broker.vhost import Vhost
 
 Settle = Callable[[Queue, Sequence[TagRange], UnitOfWork], int]
 
@@ -36,8 +38,8 @@ class SettleCall(NamedTuple):
 
 
 class QueueApi:
-    def __init__(self, host: VhostQueues, threads: Threads) -> None:
-        self.host = host
+    def __init__(self, vhost: Vhost, threads: Threads) -> None:
+        self.vhost = vhost
         self._threads = threads
 
     def put(self, publication: Publication, handles: Sequence[QueueHandle]) -> Epoch:
@@ -53,14 +55,14 @@ class QueueApi:
                 queue.put(publication, work)
             return None
 
-        host = self.host
-        host.storage.throttle()
-        full, epoch = host.do(handles, act)
+        vhost = self.vhost
+        vhost.storage.upkeep.throttle()
+        full, epoch = vhost.execute(handles, act)
         if full is not None:
             raise full
-        if host.monitor.is_over:
-            host.storage.wait(epoch)  # what is not durable cannot leave memory
-            host.monitor.relieve()
+        if vhost.monitor.is_over:
+            vhost.storage.log.wait(epoch)  # what is not durable cannot leave memory
+            vhost.monitor.relieve()
         return epoch
 
     def get(
@@ -72,31 +74,31 @@ class QueueApi:
             return delivery
         waiting = WaitingThread(self._threads, count, bytes_max)
         try:
-            self.stand(handle, waiting)
+            self.wait(handle, waiting)
             waiting.sleep(seconds)
         except BaseException:
-            self.give_back(handle, waiting.go())
-            self.leave(handle, waiting)
+            self.give_back(handle, waiting.abandon())
+            self.stop_waiting(handle, waiting)
             raise
-        outcome = waiting.go()
+        outcome = waiting.abandon()
         if outcome is None:
-            self.leave(handle, waiting)
+            self.stop_waiting(handle, waiting)
         elif isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    def stand(self, handle: QueueHandle, getter: Getter) -> None:
+    def wait(self, handle: QueueHandle, getter: Getter) -> None:
         """Wait in line: it is handed messages, or an error."""
-        self.host.do([handle], lambda work: handle.serving().stand(getter, work))
+        self.vhost.execute([handle], lambda work: handle.serving().wait(getter, work))
 
-    def leave(self, handle: QueueHandle, getter: Getter) -> None:
+    def stop_waiting(self, handle: QueueHandle, getter: Getter) -> None:
         """It does not take anything any more."""
 
         def act(work: UnitOfWork) -> None:
             if handle.queue is not None:
-                handle.queue.leave(getter, work)
+                handle.queue.stop_waiting(getter, work)
 
-        self.host.do([handle], act)
+        self.vhost.execute([handle], act)
 
     def give_back(self, handle: QueueHandle, outcome: object) -> None:
         """What was handed to somebody who has gone."""
@@ -120,7 +122,7 @@ class QueueApi:
         return count
 
     def purge(self, handle: QueueHandle) -> tuple[int, Epoch]:
-        return self.host.do([handle], lambda work: handle.serving().purge(work))
+        return self.vhost.execute([handle], lambda work: handle.serving().purge(work))
 
     def browse(self, handle: QueueHandle) -> Iterator[list[bytes]]:
         """Bodies of what is ready, in order, without taking them: piece by piece, with the lock held for one piece.
@@ -152,9 +154,9 @@ class QueueApi:
             return queue.incarnation, queue.get(count, bytes_max, work)
 
         while True:
-            (incarnation, fetched), epoch = self.host.do([handle], act)
+            (incarnation, fetched), epoch = self.vhost.execute([handle], act)
             if epoch:
-                self.host.settle_soon()
+                self.vhost.commit_soon()
             if fetched is not None:
                 return Delivery(handle.id, incarnation, fetched) if fetched else None
 
@@ -168,6 +170,6 @@ class QueueApi:
                 )
             return settle(queue, settling.tags, work)
 
-        count, _ = self.host.do([handle], act)
-        self.host.settle_soon()
+        count, _ = self.vhost.execute([handle], act)
+        self.vhost.commit_soon()
         return count

@@ -1,31 +1,31 @@
-"""Where messages of one kind go: looked up once, and good until a row of the routing changes.
+"""Request batch: all client requests of one vhost between two polls of the network, executed as one unit of work.
 
-    (exchange, routing key, user) ──▶ Route: the queues, and what their story says of them
+    publish · settle · get · schedule_delivery      collect only
+    execute ──▶ one UnitOfWork: enqueue, settle, get, deliver ──▶ one log session, one epoch to wait for
 
-Messages with the same route are one run, whoever sent them: equal routes are one object. Only where an exchange looks
-at headers, or a message names further keys (CC, BCC), has each message to be looked at by itself.
+A hundred clients with one message each become one run of a hundred if their messages have the same route: the cost of
+lock, session and log block is shared. Messages of one client keep their order: a client never joins a group that
+precedes one it is already in. A queue that is full rejects its copies; other queues on the route accept theirs, and the
+publisher gets a nack, as in RabbitMQ.
 
-One turn: what all clients of a vhost asked for between two looks at the network, done in one piece of work.
-
-    publish · settle · get · look        gathered, nothing happens yet
-    end ──▶ one Work: messages in, tags settled, messages out; one session, one epoch to wait for
-
-A hundred clients with one message each are one run of a hundred, if they go to the same place: the cost of a session,
-of a lock and of a block in the log is shared by all. Messages of one client keep their order: it never joins a group
-that stands before one it is in already.
-
-A queue that takes no more refuses what does not fit; the others get it all the same, and the client is told (as
-RabbitMQ does).
-
-Only the queues that requests are for are locked. Where something must be dead-lettered, nothing of that is done yet: it
-is executed right afterwards, in a second unit of work that holds the locks of all queues it may move messages to. What
-leaves a queue there arrives in the others in the same session.
+Only the queues of the requests are locked. Requests that dead-letter messages are put off: they are executed right
+afterwards, in a second unit of work that also locks all queues the messages may move to. A message leaves one queue and
+arrives in the others in the same session.
 
 A queue whose code fails is left out: the session is aborted, and everything else is executed again without it. Its
-publishers get a nack, its gets an error; what other queues were to settle is settled.
+publishers get a nack, its gets an error; settlements of other queues are kept.
 
-Always true: whoever is told that it was taken is told after `end`, by the epoch; what is handed to consumers may leave
-before it is durable (DESIGN rule 24). All calls come from one thread.
+Routes are looked up once, and are valid until a row of the routing changes (`RouteCache`):
+
+    (exchange, routing key, user) ──▶ Route: the queues, and the origin of the messages
+
+Messages with the same route are one run, from any client: equal routes are one object. Only where an exchange matches
+headers, or a message names further keys (CC, BCC), each message is routed separately.
+
+Invariants
+* Confirms are sent only after the epoch returned by `execute` is durable; deliveries may precede it (DESIGN rule 24).
+* A failing callback affects its own client only.
+* Single-threaded: called from the event loop only.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ from warren.broker.exchanges.routing import RoutingResult
 from warren.broker.queue import Queue
 from warren.broker.queue_arguments import wall_ms
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Vhost
-from warren.broker.unit_of_work import RejectedPublish, UnitOfWork, WiderLocksNeeded
-from warren.broker.vhost import VhostQueues
+from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
+from warren.broker.vhost import Vhost
 from warren.catalog.catalog import DeletedObjects
 from warren.queues.backing_queue import Fetched, TagRange
 
@@ -72,7 +71,7 @@ class Route:
 
 
 class RouteCache:
-    """Of one vhost. Used by one thread."""
+    """Of one vhost. Single-threaded."""
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost = vhost
@@ -81,8 +80,8 @@ class RouteCache:
         self._by_queues: dict[tuple[tuple[QueueId, ...], str, str, str], Route] = {}
 
     def find(self, exchange: str, routing_key: str, user: str) -> Route:
-        """For messages without headers; refused if there is no such exchange, or nobody may publish to it."""
-        self._follow()
+        """For messages without headers; refused if there is no such exchange, or it is internal."""
+        self._refresh()
         key = (exchange, routing_key, user)
         route = self._known.get(key)
         if route is None:
@@ -95,13 +94,13 @@ class RouteCache:
 
     def find_for(self, exchange: str, routing_key: str, user: str, headers: Table) -> tuple[Route, Copies]:
         """For one message with these headers."""
-        self._follow()
+        self._refresh()
         with self._vhost.lock:
             routed = self._vhost.routing.publish(self._exchange(exchange), routing_key, headers)
         return self._route(routed, exchange, routing_key, user, True), routed.copies
 
     def is_good(self, route: Route) -> bool:
-        """Whether it still is what `find` would say."""
+        """Whether `find` would still return it."""
         return route.version == self._vhost.routing.version
 
     def _exchange(self, name: str) -> ExchangeId:
@@ -123,15 +122,15 @@ class RouteCache:
         return route
 
     def _handle(self, id_: QueueId) -> QueueHandle | None:
-        """It is started if it was not; None if it was deleted in this moment."""
-        queues = self._vhost.queues
+        """Started if it was not; None if it was deleted meanwhile."""
+        vhost = self._vhost
         try:
-            return queues.served(id_) or queues.start(queues.storage.catalog.queue(id_), is_patient=False)
+            return vhost.queue_by_id(id_) or vhost.start_queue(vhost.storage.catalog.queue(id_), is_patient=False)
         except (DeletedObjects, UnknownQueue):
             return None
 
-    def _follow(self) -> None:
-        """Forget everything if a row has changed, or keys are random."""
+    def _refresh(self) -> None:
+        """Clear the cache if a row has changed, or it is full (random keys)."""
         if self._vhost.routing.version == self._version and len(self._by_queues) < ROUTES_MAX:
             return
         self._known.clear()
@@ -140,7 +139,7 @@ class RouteCache:
 
 
 _LOG = logging.getLogger(__name__)
-FAILING_MAX = 8  # queues that may fail in one turn; then all of it is refused
+FAILING_MAX = 8  # queues that may fail in one batch; above it the whole batch is refused
 
 
 class Settlement(Enum):
@@ -150,19 +149,19 @@ class Settlement(Enum):
 
 
 class Publisher(Protocol):
-    """A channel, as far as it is told what became of its messages. Compared by identity."""
+    """A channel, as the batch uses it. Compared by identity."""
 
     def refused(self, tag: int, count: int) -> None:
-        """So many messages, from this tag of its own on, were not taken by some queue."""
+        """So many messages, from this publisher's tag on, were rejected by a queue."""
         ...
 
 
 class GetResult(NamedTuple):
-    """What a `get` came to."""
+    """The result of a `get`."""
 
     incarnation: int
-    fetched: list[Fetched]  # none if nothing was ready
-    left: int  # ready behind it
+    fetched: list[Fetched]  # empty if nothing was ready
+    left: int  # messages still ready
 
 
 class PublishGroup:
@@ -175,15 +174,15 @@ class PublishGroup:
         self.is_persistent = is_persistent
         self.priority = priority
         self.expires_ms = expires_ms
-        self.place = place  # among the groups of its turn
+        self.place = place  # among the groups of its batch
         self.contents: list[bytes] = []
-        self.parts: list[tuple[Publisher, int, int]] = []  # whose, from which tag, how many
+        self.parts: list[tuple[Publisher, int, int]] = []  # publisher, first tag, count
 
 
 class BatchResult(NamedTuple):
-    epoch: Epoch  # when it is durable, so is everything of this turn; 0: there is nothing to wait for
-    error: BaseException | None  # why some queue failed; publishers to it were refused, the rest was done
-    size_bytes: int  # of what was published
+    epoch: Epoch  # when it is durable, so is the batch; 0: nothing to wait for
+    error: BaseException | None  # of a queue that failed; its publishers got a nack, the rest was executed
+    size_bytes: int  # of the published messages
 
 
 _Callback = Callable[[GetResult | WarrenError], None]
@@ -191,21 +190,21 @@ _Settlements = dict[QueueHandle, list[tuple[Settlement, int, list[TagRange]]]]
 
 
 class _QueueRequests:
-    """What is executed in one unit of work."""
+    """Requests that are executed in one unit of work."""
 
-    __slots__ = ("gets", "groups", "is_urgent", "looks", "rejected", "settled")
+    __slots__ = ("deliveries", "gets", "groups", "is_urgent", "rejected", "settled")
 
     def __init__(self) -> None:
         self.groups: list[PublishGroup] = []
         self.settled: _Settlements = {}
         self.gets: list[tuple[QueueHandle, bool, _Callback]] = []
-        self.looks: dict[QueueHandle, None] = {}
+        self.deliveries: dict[QueueHandle, None] = {}
         self.rejected: list[tuple[QueueHandle, RejectedPublish]] = []
         self.is_urgent = True
 
     @property
     def has_any(self) -> bool:
-        return bool(self.groups or self.settled or self.gets or self.looks or self.rejected)
+        return bool(self.groups or self.settled or self.gets or self.deliveries or self.rejected)
 
     def handles(self) -> dict[QueueHandle, None]:
         handles: dict[QueueHandle, None] = {}
@@ -215,8 +214,8 @@ class _QueueRequests:
             handles.update(dict.fromkeys(self.settled))
         if self.gets:
             handles.update(dict.fromkeys([handle for handle, _, _ in self.gets]))
-        if self.looks:
-            handles.update(self.looks)
+        if self.deliveries:
+            handles.update(self.deliveries)
         if self.rejected:
             handles.update(dict.fromkeys([handle for handle, _ in self.rejected]))
         return handles
@@ -225,16 +224,16 @@ class _QueueRequests:
         _add_settlement(self.settled, handle, settlement, incarnation, tags)
 
     def requeue_got(self, failed: _Execution) -> None:
-        """What gets have fetched in an attempt that failed: it is pending if its queue was not restarted."""
+        """Messages that gets fetched in an execution that failed: pending, if their queue was not restarted."""
         for handle, outcome in failed.fetched:
             for each in outcome.fetched:
                 self.settle(handle, Settlement.REQUEUE, outcome.incarnation, each.tags)
 
 
 class _Execution:
-    """One execution of requests. What it gathers counts if the session has ended."""
+    """One execution of requests. Its results are valid if the session has ended."""
 
-    __slots__ = ("_later", "_wide", "epoch", "fetched", "got", "handles", "refused", "requests", "work")
+    __slots__ = ("_later", "_with_targets", "epoch", "fetched", "got", "handles", "refused", "requests", "work")
 
     def __init__(self, requests: _QueueRequests) -> None:
         self.requests = requests
@@ -243,57 +242,57 @@ class _Execution:
         self.epoch = Epoch(0)
         self.refused: list[tuple[Publisher, int, int]] = []
         self.got: list[tuple[_Callback, GetResult | WarrenError]] = []
-        self.fetched: list[tuple[QueueHandle, GetResult]] = []  # and not acknowledged
-        self._wide: _QueueRequests | None = None
+        self.fetched: list[tuple[QueueHandle, GetResult]] = []  # not acknowledged
+        self._with_targets: _QueueRequests | None = None
         self._later: _QueueRequests | None = None
 
     @property
-    def wide(self) -> _QueueRequests:
-        """What moves messages to queues that are not held. Made when it is needed, which is rare."""
-        if self._wide is None:
-            self._wide = _QueueRequests()
-        return self._wide
+    def with_targets(self) -> _QueueRequests:
+        """Requests that move messages to queues that are not locked. Created when needed, which is rare."""
+        if self._with_targets is None:
+            self._with_targets = _QueueRequests()
+        return self._with_targets
 
     @property
     def later(self) -> _QueueRequests:
-        """What was too much for one session."""
+        """Requests that were too much for one session."""
         if self._later is None:
             self._later = _QueueRequests()
         return self._later
 
     @property
-    def has_wide(self) -> bool:
-        return self._wide is not None and self._wide.has_any
+    def has_with_targets(self) -> bool:
+        return self._with_targets is not None and self._with_targets.has_any
 
     @property
     def has_later(self) -> bool:
         return self._later is not None
 
     def failing(self) -> QueueHandle | None:
-        """The queue whose code has failed, if it is one of those that the requests are for."""
-        queue = None if self.work is None else self.work.at_work
+        """The queue whose code has failed, if it is one of the requests' own."""
+        queue = None if self.work is None else self.work.current_queue
         return None if queue is None else next((handle for handle in self.handles if handle.id == queue.id), None)
 
 
 class RequestBatch:
-    def __init__(self, host: VhostQueues, clock: Clock, on_ready: Callable[[], None]) -> None:
-        """`on_ready`: have `end` called soon."""
-        self._host = host
+    def __init__(self, vhost: Vhost, clock: Clock, on_scheduled: Callable[[], None]) -> None:
+        """`on_scheduled`: `execute` is to be called soon."""
+        self._vhost = vhost
         self._clock = clock
-        self._wake = on_ready
-        self._is_woken = False
+        self._on_scheduled = on_scheduled
+        self._is_scheduled = False
         self._groups: list[PublishGroup] = []
         self._open: dict[tuple[Route, bool, int, int], PublishGroup] = {}
         self._last: dict[Publisher, int] = {}  # the last group that a publisher is in
         self._settled: _Settlements = {}
         self._gets: list[tuple[QueueHandle, bool, _Callback]] = []
-        self._looks: dict[QueueHandle, None] = {}
+        self._deliveries: dict[QueueHandle, None] = {}
         self._rejected: list[tuple[QueueHandle, RejectedPublish]] = []
-        self._failing: set[QueueHandle] = set()  # queues whose code has failed in this turn
+        self._failing: set[QueueHandle] = set()  # queues whose code has failed in this batch
         self._attempt = self._idle = _Execution(_QueueRequests())
         self._size_bytes = 0
 
-    # -- gathering -----------------------------------------------------------------------------------------------
+    # -- collect -------------------------------------------------------------------------------------------------
 
     def publish(
         self,
@@ -305,7 +304,7 @@ class RequestBatch:
         priority: int = 0,
         expires_ms: int = 0,
     ) -> None:
-        """Messages for the queues of a route, the first with this tag of the publisher's own."""
+        """Messages for the queues of a route; `tag`: the publisher's number of the first."""
         key = (route, is_persistent, priority, expires_ms)
         group = self._open.get(key)
         if group is None or group.place < self._last.get(publisher, 0):
@@ -316,51 +315,51 @@ class RequestBatch:
         group.contents += contents
         group.parts.append((publisher, tag, len(contents)))
         self._size_bytes += sum(map(len, contents))
-        self.ask()
+        self.schedule()
 
     def settle(self, handle: QueueHandle, settlement: Settlement, incarnation: int, tags: TagRange) -> None:
         _add_settlement(self._settled, handle, settlement, incarnation, tags)
-        self.ask()
+        self.schedule()
 
-    def get(self, handle: QueueHandle, is_auto_ack: bool, told: Callable[[GetResult | WarrenError], None]) -> None:
-        """One message from the head; `told` is called by `end`."""
-        self._gets.append((handle, is_auto_ack, told))
-        self.ask()
+    def get(self, handle: QueueHandle, is_auto_ack: bool, on_result: Callable[[GetResult | WarrenError], None]) -> None:
+        """One message from the head; `on_result` is called by `execute`."""
+        self._gets.append((handle, is_auto_ack, on_result))
+        self.schedule()
 
-    def look(self, handle: QueueHandle) -> None:
-        """Somebody has room for its messages, or something is to be let go of."""
-        self._looks[handle] = None
-        self.ask()
+    def schedule_delivery(self, handle: QueueHandle) -> None:
+        """Deliver from this queue when the batch executes: a consumer has room again, or messages have expired."""
+        self._deliveries[handle] = None
+        self.schedule()
 
-    def ask(self) -> None:
-        """Have it ended soon, even if there is nothing to do: somebody waits for its end."""
-        if not self._is_woken:
-            self._is_woken = True
-            self._wake()
+    def schedule(self) -> None:
+        """Execute soon, even without requests: a channel waits for its confirm."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._on_scheduled()
 
-    # -- doing ---------------------------------------------------------------------------------------------------
+    # -- execute -------------------------------------------------------------------------------------------------
 
-    def end(self) -> BatchResult:
-        self._is_woken = False
+    def execute(self) -> BatchResult:
+        self._is_scheduled = False
         requests = self._take_requests()
         size_bytes, self._size_bytes = self._size_bytes, 0
         if not requests.has_any:
             return BatchResult(Epoch(0), None, size_bytes)
         self._failing = set()
-        attempt, error = self._execute(requests, is_wide=False)
+        attempt, error = self._execute_requests(requests, with_targets=False)
         attempts = [attempt]
-        if attempt.has_wide:
-            attempt, failure = self._execute(attempt.wide, is_wide=True)
+        if attempt.has_with_targets:
+            attempt, failure = self._execute_requests(attempt.with_targets, with_targets=True)
             attempts, error = [*attempts, attempt], error or failure
-        self._attempt = self._idle  # contents are released with this turn, not with the next one
+        self._attempt = self._idle  # contents are released with this batch, not with the next one
         for attempt in attempts:
             if attempt.has_later:
                 self._requeue(attempt.later)
-        for attempt in attempts:  # behind everything else: a callback may end another turn
+        for attempt in attempts:  # last: a callback may execute another batch
             for publisher, tag, count in attempt.refused:
                 _notify(partial(publisher.refused, tag, count))
-            for told, outcome in attempt.got:
-                _notify(partial(told, outcome))
+            for on_result, outcome in attempt.got:
+                _notify(partial(on_result, outcome))
         return BatchResult(max([attempt.epoch for attempt in attempts]), error, size_bytes)
 
     def _take_requests(self) -> _QueueRequests:
@@ -368,31 +367,33 @@ class RequestBatch:
         requests.groups, self._groups, self._open, self._last = self._groups, [], {}, {}
         requests.settled, self._settled = self._settled, {}
         requests.gets, self._gets = self._gets, []
-        requests.looks, self._looks = self._looks, {}
+        requests.deliveries, self._deliveries = self._deliveries, {}
         requests.rejected, self._rejected = self._rejected, []
         return requests
 
     def _requeue(self, requests: _QueueRequests) -> None:
-        """For the next turn."""
+        """For the next batch."""
         for handle, asked in requests.settled.items():
             self._settled.setdefault(handle, []).extend(asked)
         self._gets += requests.gets
-        self._looks.update(requests.looks)
+        self._deliveries.update(requests.deliveries)
         self._rejected += requests.rejected
         if requests.is_urgent and requests.has_any:
-            self.ask()
+            self.schedule()
 
-    def _execute(self, requests: _QueueRequests, is_wide: bool) -> tuple[_Execution, BaseException | None]:
-        """As one unit of work. If the code of a queue fails, the session is aborted: nothing of it was done. Then the
-        same is executed without that queue, whose publishers get a nack; it is made again meanwhile."""
+    def _execute_requests(
+        self, requests: _QueueRequests, with_targets: bool
+    ) -> tuple[_Execution, BaseException | None]:
+        """As one unit of work. If the code of a queue fails, the session is aborted, and nothing of it has happened.
+        Then the same is executed without that queue, whose publishers get a nack; it is restarted meanwhile."""
         error: BaseException | None = None
         while True:
             attempt = self._attempt = _Execution(requests)
             try:
-                _, work = self._host.do_once(list(attempt.handles), self._act, is_wide, is_patient=False)
+                _, work = self._vhost.execute_once(list(attempt.handles), self._act, with_targets, is_patient=False)
             except Exception as failure:
                 error = error or failure
-                if attempt.work is not None and attempt.work.has_ended:  # everything was done; only then a queue failed
+                if attempt.work is not None and attempt.work.has_ended:  # all is in the log; a queue failed after that
                     work = attempt.work
                     break
                 failing = attempt.failing()
@@ -404,27 +405,28 @@ class RequestBatch:
             break
         attempt.epoch = work.epoch
         if work.left_over or work.rejected:
-            rest = attempt.later if is_wide else attempt.wide
-            for handle in map(self._host.served, work.left_over):
+            rest = attempt.later if with_targets else attempt.with_targets
+            for handle in map(self._vhost.queue_by_id, work.left_over):
                 if handle is not None:
-                    rest.looks[handle] = None
-            rest.rejected += [(handle, each) for each in work.rejected if (handle := self._host.served(each.queue))]
+                    rest.deliveries[handle] = None
+            rest.rejected += [
+                (handle, each) for each in work.rejected if (handle := self._vhost.queue_by_id(each.queue))
+            ]
         return attempt, error
 
     def _abandon(self, failed: _Execution, error: Exception) -> _Execution:
-        """Nothing of it was done, and no queue of it can be left out: the session itself failed, or a queue that
-        messages were moved to. What is to be settled waits for the next turn. If the cause may last, it does not bring
-        that turn about."""
+        """Nothing was executed, and no queue can be left out: the session itself failed, or a queue that messages were
+        moved to. Settlements wait for the next batch. If the cause may last, they do not schedule it."""
         requests = failed.requests
         requests.requeue_got(failed)
         attempt = _Execution(requests)
         for group in requests.groups:
             attempt.refused += group.parts
         failure = error if isinstance(error, WarrenError) else QueueDown(f"request batch failed: {error!r}")
-        attempt.got += [(told, failure) for _, _, told in requests.gets]
-        attempt.later.settled, attempt.later.looks = requests.settled, requests.looks
+        attempt.got += [(on_result, failure) for _, _, on_result in requests.gets]
+        attempt.later.settled, attempt.later.deliveries = requests.settled, requests.deliveries
         attempt.later.rejected = requests.rejected
-        attempt.later.is_urgent = failed.work is not None and failed.work.at_work is not None
+        attempt.later.is_urgent = failed.work is not None and failed.work.current_queue is not None
         return attempt
 
     def _act(self, work: UnitOfWork) -> None:
@@ -437,23 +439,23 @@ class RequestBatch:
             for handle, asked in requests.settled.items():
                 self._settle(handle, asked, work)
             work.rejected.extend([each for _, each in requests.rejected])
-            for handle, is_auto_ack, told in requests.gets:
+            for handle, is_auto_ack, on_result in requests.gets:
                 try:
                     outcome = self._got(handle, is_auto_ack, work)
-                except WiderLocksNeeded:
-                    attempt.wide.gets.append((handle, is_auto_ack, told))
+                except TargetLocksNeeded:
+                    attempt.with_targets.gets.append((handle, is_auto_ack, on_result))
                     continue
-                if outcome is None:  # very much has expired before it, or is over the limit: in the next turn
-                    attempt.later.gets.append((handle, is_auto_ack, told))
+                if outcome is None:  # much has expired before it, or is over the limit: in the next batch
+                    attempt.later.gets.append((handle, is_auto_ack, on_result))
                 else:
-                    attempt.got.append((told, outcome))
+                    attempt.got.append((on_result, outcome))
                     if isinstance(outcome, GetResult) and not is_auto_ack:
                         attempt.fetched.append((handle, outcome))
             for handle in attempt.handles:
                 self._serve(handle, work)
         except Exception:
-            if work.at_work is not None:  # its code has failed: it is made again, even if nothing has changed yet
-                work.touch(work.at_work)
+            if work.current_queue is not None:  # its code has failed: it is restarted, even if nothing has changed yet
+                work.touch(work.current_queue)
             raise
 
     def _put(self, group: PublishGroup, work: UnitOfWork) -> None:
@@ -470,10 +472,10 @@ class RequestBatch:
         fewest = len(contents)
         for handle in route.handles:
             queue = handle.queue
-            if queue is None or handle in self._failing:  # deleted after routing: as if it was not there; down: a nack
+            if queue is None or handle in self._failing:  # deleted after routing: ignored; down: a nack
                 fewest = fewest if handle.is_deleted else 0
                 continue
-            work.at_work = queue
+            work.current_queue = queue
             fewest = min(fewest, queue.accept(publication, work))
         if fewest < len(contents):
             self._refuse(group, fewest)
@@ -489,19 +491,17 @@ class RequestBatch:
     ) -> None:
         queue = handle.queue
         for settlement, incarnation, tags in asked:
-            if (
-                queue is None or queue.incarnation != incarnation
-            ):  # made again since: what was delivered before is ready again
+            if queue is None or queue.incarnation != incarnation:  # restarted since: earlier deliveries are ready again
                 continue
-            work.at_work = queue
+            work.current_queue = queue
             try:
                 self._settle_tags(handle, queue, settlement, tags, work)
-            except WiderLocksNeeded:
+            except TargetLocksNeeded:
                 for each in tags:
-                    self._attempt.wide.settle(handle, settlement, incarnation, each)
-            except NotYours as error:  # nothing has changed; the tags that are pending are settled one range at a time
-                if not self._failing:  # else a requeue was done in the attempt that failed
-                    self._host.tell(f"settlement refused: {error.what}")
+                    self._attempt.with_targets.settle(handle, settlement, incarnation, each)
+            except NotYours as error:  # nothing has changed; pending tags are settled range by range
+                if not self._failing:  # else the execution that failed has requeued them
+                    self._vhost.report_problem(f"settlement refused: {error.what}")
                 for each in tags if len(tags) > 1 else ():
                     with suppress(NotYours):
                         self._settle_tags(handle, queue, settlement, [each], work)
@@ -520,9 +520,9 @@ class RequestBatch:
 
     def _got(self, handle: QueueHandle, is_auto_ack: bool, work: UnitOfWork) -> GetResult | WarrenError | None:
         if handle in self._failing:
-            return QueueDown(f"queue {handle.name!r} has just failed", "it is made again: get once more")
+            return QueueDown(f"queue {handle.name!r} has just failed", "it is restarted: try again")
         try:
-            queue = work.at_work = handle.serving()
+            queue = work.current_queue = handle.serving()
             if queue.expire(work) or not queue.is_ready_for_get(work):
                 return None
             fetched = queue.get(1, None, work)
@@ -536,17 +536,17 @@ class RequestBatch:
         queue = handle.queue
         if queue is None or handle in self._failing:
             return
-        work.at_work = queue
+        work.current_queue = queue
         try:
             if queue.expire(work):
-                self._attempt.later.looks[handle] = None
+                self._attempt.later.deliveries[handle] = None
             queue.serve(work)
             if queue.arguments.is_bounded and queue.is_over():
                 queue.shrink(work)
-        except WiderLocksNeeded:
-            self._attempt.wide.looks[handle] = None
-        except Damage as error:  # nothing has changed: it stands at the head, and cannot be set aside
-            self._host.tell(f"queue {handle.name!r}: delivery failed: {error}")
+        except TargetLocksNeeded:
+            self._attempt.with_targets.deliveries[handle] = None
+        except Damage as error:  # nothing has changed: the head of the queue cannot be set aside
+            self._vhost.report_problem(f"queue {handle.name!r}: delivery failed: {error}")
 
 
 def _add_settlement(

@@ -178,6 +178,7 @@ class QueueStorage:
         self.catalog = catalog
         self.message_bytes_max = of_stores.max_message_size
         self.directory = database.directory
+        self.log = log
         self._database = database
         self._clock = environment.clock
         self._of_queues = of_queues
@@ -222,13 +223,6 @@ class QueueStorage:
 
     # -- what a virtual host needs -------------------------------------------------------------------------------
 
-    def begin(self) -> IndexBatch:
-        return self.index.begin()
-
-    def throttle(self) -> None:
-        """Before a put, without a lock: wait if garbage comes much faster than it goes."""
-        self.upkeep.throttle()
-
     def alive_bytes(self) -> int:
         """Of messages that are not gone, in the queues that were started."""
         return self._alive.total()
@@ -254,18 +248,12 @@ class QueueStorage:
         changes = self.index.begin()
         for queue in sorted(queues):
             changes.remove_queue(queue)
-        self.wait(changes.end())
+        self.log.wait(changes.end())
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
         newest = max(newest, self._begun_epoch(place))
         return self._telling.recover(place, newest, lambda first, damage: None)
-
-    def wait(self, epoch: Epoch) -> None:
-        self._database.log.wait(epoch)
-
-    def ring(self) -> None:
-        self._database.log.commit.request_commit()
 
     @property
     def is_out_of_room(self) -> bool:
@@ -309,7 +297,7 @@ class QueueStorage:
             changes.join(_Begun(place, self._begun))
             queue.resume(changes)
             if wanted.starting is None:
-                self.wait(changes.end())
+                self.log.wait(changes.end())
         return queue
 
     def _begun_epoch(self, place: QueuePlace) -> Epoch:

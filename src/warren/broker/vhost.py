@@ -1,394 +1,313 @@
-"""The queues of one vhost, for whoever uses them: the API to what `queue` implements (checklist QP-02).
+"""Vhost: its queues, the routing to them, the owners of exclusive queues, and units of work on queues.
 
-    declare · find ──▶ a supervised queue                    names and arguments are the catalog's
-    do ──▶ something to queues, under their locks            with it `queue_api` puts, gets and settles messages
-    look ──▶ what time brings                                expired messages, unused queues, memory, acknowledgements
+    declare_queue · find_queue · delete_queue ──▶ QueueHandle        names and arguments are in the catalog
+    execute ──▶ a unit of work on some queues           used by request_batch (AMQP) and queue_api (programs)
+    timers ──▶ expired messages, unused queues, paging, acknowledgements
 
-Queues start when they are first asked for; those that have to do with time start when
-the vhost does, so that messages expire whether anybody asks or not.
+Queues start when they are first used; queues with a TTL or `x-expires` start with the vhost, so that they expire
+without a client.
 
-Deleting: the name goes first, by a change of the catalog that may be refused; as soon as the log has it, what is in the
-queue goes. Both are durable when `delete` returns. Meanwhile the queue takes what is routed to it, and a request for it
-by name waits. Messages that a crash leaves without a queue are passed over by the next start (HS-06, RC-02).
+Deleting: the name goes first, by a change of the catalog that may be refused; as soon as the log has it, the messages
+go. Both are durable when `delete_queue` returns. Meanwhile the queue accepts routed messages, and a request for it by
+name waits. All deletions end in `_remove`: the name, its bindings, and the exchanges that are deleted with these are
+one change of the catalog. Messages that a crash leaves without a queue are skipped by the next start (HS-06, RC-02).
+
+Changes of the catalog are applied to memory in one order (`OrderedChanges`):
+
+    work, in the catalog: 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
+                                      appended       prepare
+
+The catalog makes one change after the other, and several durable together. The first that is durable must not be the
+first to change the routing, or a queue would be removed before it is added. So each change takes a number as its last
+step, and `follow` waits until those before it have followed.
+
+Invariants
+* `routing` and `owners` are read and changed with `lock` held; nothing else is waited for meanwhile. The catalog has
+  the truth about both, except owners: those are connections of this process.
+* An answer follows everything that was changed before it was found. Of a change that failed nothing follows; of a
+  change that is durable everything does, also if `appended` or `prepare` raises. Every number that was taken is
+  released.
+* `appended` runs when the change can no longer be refused and is not durable yet; `prepare` when it is durable and
+  before it follows. Both run without a lock, and neither may wait for other changes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from warren.base.errors import Refused, WarrenError
-from warren.base.ids import Epoch, QueueId, VhostId
-from warren.base.messages import QueuePlace
-from warren.broker.dead_letters import DeadLetterRoutes, NamedDeadLetterRoutes
+from warren.base.ids import Epoch, ExchangeId, QueueId
+from warren.base.threads import Condition
+from warren.broker.auth.permissions import Access
+from warren.broker.counters import MessageCounters
+from warren.broker.dead_letters import DeadLetterRoutes
 from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
+from warren.broker.exchanges.routing import Routing, load
 from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.queue import Queue, QueueContext
+from warren.broker.queue_api import QueueApi
 from warren.broker.queue_arguments import QueueArguments, monotonic_ms
-from warren.broker.queue_handle import PagedQueueAdapter, QueueHandle, QueueStarter, QueueSupervisor
-from warren.broker.storage import BackingKinds
+from warren.broker.queue_handle import QueueHandle, QueueStarter, QueueSupervisor
+from warren.broker.storage import QueueStorage
 from warren.broker.timers import Timers
-from warren.broker.unit_of_work import OpenUnitOfWork, RejectedPublish, UnitOfWork, WiderLocksNeeded
-from warren.catalog import queues
+from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
+from warren.catalog import bindings, exchanges, queues
 from warren.catalog.catalog import Catalog, DeletedObjects
 from warren.catalog.rows import Change
+from warren.catalog.vhosts import VhostRow
 from warren.files.environment import Environment
-from warren.queue_index.batch import IndexBatch
-from warren.queue_index.row_format import Counters
 from warren.queues.settings import QueueSettings
 
 Result = TypeVar("Result")
-_SETTLE = 0  # no queue has this id: in the timetable it means the acknowledgements
-_MONITOR = -1
 _PROBLEMS_MAX = 100
-TOGETHER = 100  # so many queues are started or stopped in one session
+TOGETHER = 100  # queues that are started or stopped in one session
 
 
-class Storage(Protocol):
-    """What lies below queues (`storage.QueueStorage`)."""
+@dataclass(slots=True, eq=False)
+class Owner:
+    """A connection. Its exclusive queues are deleted with it. Independent of sockets and protocol."""
 
-    @property
-    def catalog(self) -> Catalog: ...
-
-    @property
-    def kinds(self) -> BackingKinds: ...
-
-    def recover(self, place: QueuePlace, newest: Epoch) -> Counters: ...
-
-    def begin(self) -> IndexBatch: ...
-
-    def throttle(self) -> None:
-        """Before a put, without a lock: wait if the disk fills with what nobody wants."""
-        ...
-
-    def wait(self, epoch: Epoch) -> None: ...
-
-    def ring(self) -> None:
-        """Let what was written become durable, without waiting."""
-        ...
-
-    def queue_deleted(self, queue: QueueId) -> None:
-        """A queue was deleted, with all that was in it."""
-        ...
+    name: str  # for messages: 127.0.0.1:40312 -> 127.0.0.1:5672
+    exclusive: set[QueueId] = field(default_factory=set)
+    has_gone: bool = False  # queues that it has declared meanwhile are deleted, too
 
 
-class VhostQueues:
+@dataclass(slots=True, eq=False)
+class Client:
+    """A channel, with the permissions of its user in its vhost."""
+
+    access: Access
+    owner: Owner
+    last_queue: str = ""  # declared last: the queue of a method that names none
+
+
+class OrderedChanges:
+    def __init__(self, catalog: Catalog, lock: Condition) -> None:
+        """`lock` is held during `follow`."""
+        self._catalog = catalog
+        self._lock = lock
+        self._newest = 0
+        self._open: deque[int] = deque()  # numbers of changes that have not followed yet
+
+    def change(
+        self,
+        work: Callable[[Change], Result],
+        follow: Callable[[Result], None] = lambda result: None,
+        prepare: Callable[[Result], None] = lambda result: None,
+        appended: Callable[[Result], None] = lambda result: None,
+    ) -> Result:
+        numbers: list[int] = []
+
+        def numbered(change: Change) -> Result:
+            result = work(change)
+            numbers.append(self._next_number())
+            return result
+
+        try:
+            result, epoch = self._catalog.submit(numbered)
+        except BaseException:
+            self._release(numbers)
+            raise
+        try:
+            appended(result)
+        finally:
+            self._settle(numbers, epoch)
+            try:
+                prepare(result)
+            finally:
+                self._follow(numbers[0], follow, result)
+        return result
+
+    def _settle(self, numbers: list[int], epoch: Epoch) -> None:
+        try:
+            self._catalog.settle(epoch)
+        except BaseException:  # the log has failed
+            self._release(numbers)
+            raise
+
+    def _follow(self, number: int, follow: Callable[[Result], None], result: Result) -> None:
+        """In the order of numbers. Later changes do not wait for this one, whatever it raises."""
+        with self._lock:
+            try:
+                while self._open[0] != number:
+                    self._lock.wait()
+                follow(result)
+            finally:
+                self._open.remove(number)
+                self._lock.notify_all()
+
+    def _next_number(self) -> int:
+        """Called by one thread at a time, in the order of changes."""
+        with self._lock:
+            self._newest += 1
+            self._open.append(self._newest)
+            return self._newest
+
+    def _release(self, numbers: list[int]) -> None:
+        with self._lock:
+            for number in numbers:
+                self._open.remove(number)
+            self._lock.notify_all()
+
+
+class Vhost:
     def __init__(
         self,
-        id_: VhostId,
-        storage: Storage,
+        row: VhostRow,
+        storage: QueueStorage,
         environment: Environment,
         settings: QueueSettings,
         monitor: MemoryMonitor | None = None,
-        dead_letter_routes: DeadLetterRoutes | None = None,
+        routing: Routing | None = None,
     ) -> None:
-        """`monitor`: of all vhosts together, if there are several. `dead_letter_routes`: of dead letters, if there are exchanges."""
-        self.id = id_
+        """`monitor`: shared by several vhosts. `routing`: None reads it from the catalog."""
+        self.row = row
         self.settings = settings
         self.storage = storage
+        self.routing = _load_routing(storage.catalog, row) if routing is None else routing
+        self.lock = environment.threads.condition()  # of routing and owners
+        self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
+        self.counts = MessageCounters()  # replaced by the server's
+        self.changes = OrderedChanges(storage.catalog, self.lock)  # all that touch the routing
+        self.problems: list[str] = []
         self._environment = environment
         self._by_name: dict[str, QueueHandle] = {}
         self._by_id: dict[QueueId, QueueHandle] = {}
-        self._lock = environment.threads.condition()  # of these two
+        self._queues_lock = environment.threads.condition()  # of these two
         self._is_closed = False
-        self._is_settling = False
-        # The name of a queue comes and goes by these two; who keeps more about it does that instead.
-        self.add: Callable[[Callable[[Change], queues.QueueRow]], queues.QueueRow] = storage.catalog.change
-        self.remove: Callable[[QueueHandle, Callable[[], None]], None] = self._removed
-        self.problems: list[str] = []
-        self.timers = Timers(environment.threads, environment.clock, self.look, environment.background)
-        self.monitor = monitor or MemoryMonitor(environment.threads, settings.memory_watermark_bytes, self.paged)
-        self._dead_letter_routes = dead_letter_routes or NamedDeadLetterRoutes(
-            self._id_of, self._id_of_started, self._ids
+        self._is_commit_scheduled = False
+        self._on_ready: Callable[[QueueHandle], None] | None = None
+        self.timers = Timers(environment.threads, environment.clock, environment.background)
+        self.monitor = monitor or MemoryMonitor(environment.threads, settings.memory_watermark_bytes, self.handles)
+        self.dead_letter_routes = DeadLetterRoutes(self.routing, self.lock)
+        self.context = QueueContext(
+            environment.clock,
+            self._set_timer,
+            self.monitor.set_used,
+            self.report_problem,
+            self._queue_ready,
+            self.dead_letter_routes,
         )
-        around = QueueContext(
-            environment.clock, self.timers.at, self.monitor.takes, self.tell, self._dead_letter_routes
+        self.starter = QueueStarter(
+            storage.catalog.queue, storage.recover, storage.log.wait, storage.kinds, self.context
         )
-        self.prequeue = QueueStarter(storage.catalog.queue, storage.recover, storage.wait, storage.kinds, around)
         self.supervisor = QueueSupervisor(
-            self.prequeue, settings, environment.threads, environment.clock, self.tell, environment.background
+            self.starter,
+            settings,
+            environment.threads,
+            environment.clock,
+            self.report_problem,
+            self.unit_of_work,
+            environment.background,
         )
+        self.queue_api = QueueApi(self, environment.threads)
+
+    def __repr__(self) -> str:
+        return f"<vhost {self.row.name!r}>"
 
     def begin(self) -> None:
-        """Start the queues that have to do with time, and the clockwork."""
+        """Start the queues that expire, or whose messages do, and the timers."""
         with self.storage.catalog.reading() as connection:
-            rows = queues.every(connection, self.id)
+            rows = queues.every(connection, self.row.id)
         timed: list[queues.QueueRow] = []
         for row in rows:
             try:
                 arguments = QueueArguments.from_table(row.arguments)
-            except WarrenError as error:  # whoever asks for it is told again
-                self.tell(f"queue {row.name!r} could not be started: {error.what}")
+            except WarrenError as error:  # a request for the queue gets the error again
+                self.report_problem(f"queue {row.name!r} could not be started: {error.what}")
                 continue
             if arguments.message_ttl_ms is not None or arguments.expires_ms is not None:
                 timed.append(row)
         for start in range(0, len(timed), TOGETHER):
-            self.start_together(timed[start : start + TOGETHER])
-        self.timers.at(_MONITOR, self._now_ms() + self._tick_ms)
+            self.start_queues(timed[start : start + TOGETHER])
+        self.timers.call_at(self._now_ms() + self._tick_ms, self._tick_memory)
         self.timers.begin()
 
     def close(self) -> None:
-        """Queues write down where they stand; whoever waits is told."""
-        with self._lock:
+        """Stop the queues, which write their counters; waiting getters get an error."""
+        with self._queues_lock:
             self._is_closed = True
         self.timers.stop()
-        handles = list(self._by_id.values())
+        handles = self.handles()
         for start in range(0, len(handles), TOGETHER):
-            self._stop_together(handles[start : start + TOGETHER])
+            self._stop_queues(handles[start : start + TOGETHER])
 
-    # -- which queues there are ----------------------------------------------------------------------------------
+    def set_on_ready(self, on_ready: Callable[[QueueHandle], None]) -> None:
+        """`on_ready` schedules a delivery from a queue, for a consumer with room. Called by any thread."""
+        self._on_ready = on_ready
 
-    def declare(self, name: str, durable: bool, arguments: QueueArguments) -> QueueHandle:
-        """The queue of this name, made if there is none; refused if there is another one. Durable when it returns."""
+    def report_problem(self, problem: str) -> None:
+        """For the operator. The oldest problems are dropped."""
+        self.problems.append(problem)
+        del self.problems[:-_PROBLEMS_MAX]
+
+    # -- queues --------------------------------------------------------------------------------------------------
+
+    def declare_queue(self, name: str, durable: bool, arguments: QueueArguments) -> QueueHandle:
+        """The queue of this name, created if there is none; refused if there is another one. Durable on return. For
+        programs: AMQP clients declare more about their queues (declarations/queues)."""
         self.storage.kinds.check(arguments)
 
         def work(change: Change) -> queues.QueueRow:
-            return queues.declare(change, self.id, name, durable=durable, arguments=arguments.to_table())
+            return queues.declare(change, self.row.id, name, durable=durable, arguments=arguments.to_table())
 
         while True:
             self._check_open()
-            row = self.add(work)
-            with suppress(UnknownQueue):  # it went in this moment: once more
-                handle = self._started(row)
+            row = self.changes.change(work, self.routing.add_queue)
+            with suppress(UnknownQueue):  # deleted at the same time: repeat
+                handle = self.start_queue(row)
                 with handle.lock:
                     if handle.queue is not None:
                         handle.queue.use.note()
                 return handle
 
-    def find(self, name: str) -> QueueHandle:
-        handle = self.known(name)
+    def find_queue(self, name: str) -> QueueHandle:
+        """The queue of this name, started if it was not."""
+        handle = self.started_queue(name)
         if handle is not None:
             return handle
         self._check_open()
         with self.storage.catalog.reading() as connection:
-            row = queues.get(connection, self.id, name)
+            row = queues.get(connection, self.row.id, name)
         if row is None:
             raise UnknownQueue(name)
-        return self._started(row)
+        return self.start_queue(row)
 
-    def known(self, name: str) -> QueueHandle | None:
-        """The queue of this name, if it was started and is not being deleted: asks nobody, and waits for nobody."""
+    def started_queue(self, name: str) -> QueueHandle | None:
+        """The queue of this name, if it was started and is not being deleted. Does not wait."""
         handle = self._by_name.get(name)
-        return None if handle is None or handle.is_deleted or handle.is_going else handle
+        return None if handle is None or handle.is_deleted or handle.is_deleting else handle
 
-    def served(self, id_: QueueId) -> QueueHandle | None:
-        """The queue of this id, if it was started and is not deleted."""
+    def started_queues(self) -> dict[QueueId, QueueHandle]:
+        return dict(self._by_id)
+
+    def queue_by_id(self, id_: QueueId) -> QueueHandle | None:
+        """The queue of this id, if it was started and is not deleted. Does not wait."""
         handle = self._by_id.get(id_)
         return None if handle is None or handle.is_deleted else handle
 
-    def every(self) -> list[QueueHandle]:
-        """Those that were started."""
+    def handles(self) -> list[QueueHandle]:
         return list(self._by_id.values())
 
-    def names(self) -> list[str]:
+    def queue_names(self) -> list[str]:
         self._check_open()
         with self.storage.catalog.reading() as connection:
-            return [row.name for row in queues.every(connection, self.id)]
+            return [row.name for row in queues.every(connection, self.row.id)]
 
-    def started(self) -> dict[QueueId, QueueHandle]:
-        """Those that somebody has asked for, at this moment."""
-        return dict(self._by_id)
-
-    def start(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
-        """The queue of a row that is in the catalog; refused if it was deleted since. Who is patient waits for the end
-        of a deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
-        (`ordered_changes`): the row is taken as it is, and nothing is read."""
-        return self._started(row, is_patient, is_new)
-
-    def start_together(self, rows: Sequence[queues.QueueRow]) -> None:
-        """Start those of the queues that were not started yet and are still there, up to `TOGETHER`: with one read of
-        the catalog, one session and one sync. One that fails to start is told of, and starts when it is asked for."""
-        with self._lock:
+    def start_queue(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
+        """The queue of a row of the catalog; refused if it was deleted since. A patient caller waits for the end of a
+        deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
+        (`OrderedChanges`): the row is taken as it is, and nothing is read."""
+        with self._queues_lock:
             self._check_open()
-            missing = [row.id for row in rows if row.id not in self._by_id]
-            with self.storage.catalog.reading() as connection:
-                there = queues.some(connection, missing)
-            starting, started = self.storage.begin(), list[QueueHandle]()
-            try:
-                for row in there:
-                    try:
-                        started.append(self.supervisor.start(row.id, row.name, row, starting=starting))
-                    except Exception as error:
-                        what = error.what if isinstance(error, WarrenError) else repr(error)
-                        self.tell(f"queue {row.name!r} could not be started: {what}")
-            except BaseException:
-                starting.abort()
-                raise
-            self.storage.wait(starting.end())
-            for handle in started:
-                self._by_id[handle.id] = self._by_name[handle.name] = handle
-            serving = [handle for handle in started if not handle.is_ended]  # what they take, and when they are due
-            self.do(serving, lambda work: _touched(serving, work))
-
-    def delete(self, handle: QueueHandle, check: Callable[[Queue], None] | None = None) -> int:
-        """How many messages went with it. `check` is called before, with its lock held, and may refuse. If the catalog
-        cannot be changed the queue stays, with all that is in it."""
-        with self._lock:
-            while handle.is_going:
-                self._lock.wait()
-            with self._working([handle]):
-                queue = handle.serving()
-                if check is not None:
-                    check(queue)
-                handle.is_going = True
-        counts: list[int] = []
-        try:
-            self.remove(handle, lambda: counts.append(self._dropped(handle)))
-        finally:
-            self._deletion_ended(handle)
-        return sum(counts)
-
-    # -- work ----------------------------------------------------------------------------------------------------
-
-    def do(self, handles: Sequence[QueueHandle], act: Callable[[UnitOfWork], Result]) -> tuple[Result, Epoch]:
-        """Do something to queues under their locks; what it came to, and the epoch to wait for. Queues that hold more
-        than they should afterwards are brought back within their limits, piece by piece."""
-        result, work = self.do_once(handles, act)
-        epoch = work.epoch
-        while work.left_over or work.rejected:
-            work = self._resume(work.left_over, work.rejected)
-            epoch = max(epoch, work.epoch)
-        return result, epoch
-
-    def _resume(self, over: Sequence[QueueId], rejected: Collection[RejectedPublish]) -> UnitOfWork:
-        """Go on with dead-lettering that was too much for one session."""
-        ids = dict.fromkeys([*over, *(each.queue for each in rejected)])
-        handles = [handle for handle in map(self.served, ids) if handle is not None]
-
-        def act(work: UnitOfWork) -> None:
-            for handle in handles:
-                if handle.queue is not None and handle.queue.is_over():
-                    handle.queue.shrink(work)
-            work.rejected.extend(rejected)
-
-        _, work = self.do_once(handles, act, is_wide=bool(rejected))
-        return work
-
-    def do_once(
-        self,
-        handles: Sequence[QueueHandle],
-        act: Callable[[UnitOfWork], Result],
-        is_wide: bool = False,
-        is_patient: bool = True,
-    ) -> tuple[Result, UnitOfWork]:
-        """One unit of work; `is_wide`: with the locks of all queues that messages may move on to, else only if `act`
-        raises `WiderLocksNeeded`. What `left_over` and `rejected` of it hold afterwards is for the caller to go on with. Not
-        `is_patient` (the event loop): queues are restarted by another thread, and serve nobody until then."""
-        if not is_wide:
-            with suppress(WiderLocksNeeded):
-                with self._working(handles, is_patient) as work:
-                    result = act(work)
-                return result, work
-        held, reached = self._reach(handles)
-        failed = self._failed if is_patient else self._failed_in_loop
-        with OpenUnitOfWork(self.storage.begin, held, failed, True, reached, is_patient) as work:
-            result = act(work)
-        return result, work
-
-    def settle_soon(self) -> None:
-        """What was written is to be durable in a moment; nobody waits for it."""
-        if not self._is_settling:
-            self._is_settling = True
-            self.timers.at(_SETTLE, self._now_ms() + self.settings.settle_ms)
-
-    def _working(self, handles: Sequence[QueueHandle], is_patient: bool = True) -> OpenUnitOfWork:
-        failed = self._failed if is_patient else self._failed_in_loop
-        return OpenUnitOfWork(self.storage.begin, handles, failed, is_patient=is_patient)
-
-    def _failed(self, work: UnitOfWork, error: BaseException, is_patient: bool = True) -> BaseException:
-        ids = {queue.id for queue in work.touched}
-        failed = [handle for handle in work.held if handle.id in ids]
-        return self.supervisor.failed(failed, work, error, is_patient)
-
-    def _failed_in_loop(self, work: UnitOfWork, error: BaseException) -> BaseException:
-        return self._failed(work, error, is_patient=False)
-
-    def _reach(self, handles: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
-        """These, and all queues that messages may move on to from them; and the ids of those, also of such that cannot
-        be started: to them nothing moves."""
-        found, left = dict.fromkeys(handles), list(handles)
-        reached: set[QueueId] = set()
-        while left:
-            queue = left.pop().queue
-            address = None if queue is None else queue.arguments.dead_letters_to
-            for id_ in () if address is None else self._dead_letter_routes.reach(*address):
-                if id_ not in reached:
-                    reached.add(id_)
-                    target = self._reached(id_)
-                    if target is not None and target not in found:
-                        found[target] = None
-                        left.append(target)
-        return list(found), reached
-
-    def _reached(self, id_: QueueId) -> QueueHandle | None:
-        handle = self.served(id_)
-        try:
-            return handle or self._started(self.storage.catalog.queue(id_), is_patient=False)
-        except (UnknownQueue, DeletedObjects):
-            return None
-        except WarrenError as error:
-            self.tell(f"queue {id_}, to which messages were to be moved, could not be started: {error.what}")
-            return None
-
-    def _id_of(self, name: str) -> QueueId | None:
-        """Of a queue, which is started if it was not."""
-        try:
-            return self.find(name).id
-        except UnknownQueue:
-            return None
-
-    def _id_of_started(self, name: str) -> QueueId | None:
-        handle = self.known(name)
-        return None if handle is None else handle.id
-
-    def _ids(self) -> list[QueueId]:
-        with self.storage.catalog.reading() as connection:
-            return [row.id for row in queues.every(connection, self.id)]
-
-    # -- the clockwork -------------------------------------------------------------------------------------------
-
-    def look(self, key: int) -> None:
-        """Its time has come: the acknowledgements', the memory's, or a queue's. The timetable repeats what fails."""
-        if key == _SETTLE:
-            self._is_settling = False
-            self.storage.ring()
-        elif key == _MONITOR:
-            self.monitor.tick()
-            self.timers.at(_MONITOR, self._now_ms() + self._tick_ms)
-        elif (handle := self._by_id.get(QueueId(key))) is not None:
-            self._look_at(handle)
-
-    def tell(self, problem: str) -> None:
-        """What an operator should know; the oldest are forgotten."""
-        self.problems.append(problem)
-        del self.problems[:-_PROBLEMS_MAX]
-
-    def _look_at(self, handle: QueueHandle) -> None:
-        def act(work: UnitOfWork) -> tuple[bool, bool]:
-            queue = handle.serving()
-            work.touch(queue)
-            queue.looked_at()
-            return queue.expire(work), queue.is_unused()
-
-        has_more = True
-        while has_more and not handle.is_ended:
-            (has_more, is_unused), epoch = self.do([handle], act)
-            if epoch:
-                self.settle_soon()
-            if is_unused and not has_more:
-                with suppress(Refused):  # somebody has used it in this moment
-                    self.delete(handle, _check_unused)
-
-    # -- helpers -------------------------------------------------------------------------------------------------
-
-    def _started(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
-        with self._lock:
-            self._check_open()
-            while (handle := self._by_id.get(row.id)) is not None and (handle.is_deleted or handle.is_going):
+            while (handle := self._by_id.get(row.id)) is not None and (handle.is_deleted or handle.is_deleting):
                 if not is_patient:
                     raise UnknownQueue(row.name)
-                self._lock.wait()  # until its name has gone, too
+                self._queues_lock.wait()  # until its name has gone, too
             if handle is None:
                 try:
                     handle = self.supervisor.start(row.id, row.name, row if is_new else None, is_new)
@@ -396,71 +315,245 @@ class VhostQueues:
                     raise UnknownQueue(row.name) from error
                 self._by_id[row.id] = self._by_name[row.name] = handle
                 if not handle.is_ended:
-                    self.do([handle], lambda work: work.touch(handle.serving()))  # what it takes, and when it is due
+                    _touch_all(self, [handle])
             return handle
 
-    def _removed(self, handle: QueueHandle, drop: Callable[[], None]) -> None:
-        _, epoch = self.storage.catalog.submit(lambda change: queues.delete(change, handle.id))
-        try:
-            drop()
-        finally:
-            self.storage.catalog.settle(epoch)
-
-    def _dropped(self, handle: QueueHandle) -> int:
-        """The log has the removal of its name: what is in it goes, durable when this returns, and it ends. How many
-        messages that were."""
-        with self._lock:
+    def start_queues(self, rows: Sequence[queues.QueueRow]) -> None:
+        """Start those of up to `TOGETHER` queues that were not started yet and still exist: with one read of the
+        catalog, one session and one sync. One that fails is reported, and starts when it is used."""
+        with self._queues_lock:
+            self._check_open()
+            missing = [row.id for row in rows if row.id not in self._by_id]
+            with self.storage.catalog.reading() as connection:
+                existing = queues.some(connection, missing)
+            batch, started = self.storage.index.begin(), list[QueueHandle]()
             try:
-                count, epoch = self.do([handle], lambda work: self._emptied(handle, work))
+                for row in existing:
+                    try:
+                        started.append(self.supervisor.start(row.id, row.name, row, starting=batch))
+                    except Exception as error:
+                        what = error.what if isinstance(error, WarrenError) else repr(error)
+                        self.report_problem(f"queue {row.name!r} could not be started: {what}")
+            except BaseException:
+                batch.abort()
+                raise
+            self.storage.log.wait(batch.end())
+            for handle in started:
+                self._by_id[handle.id] = self._by_name[handle.name] = handle
+            _touch_all(self, [handle for handle in started if not handle.is_ended])
+
+    def delete_queue(self, handle: QueueHandle, check: Callable[[Queue], None] | None = None) -> int:
+        """Returns the number of messages deleted with it. `check` is called before, under the queue's lock, and may
+        refuse. If the catalog cannot be changed the queue stays, with its messages."""
+        with self._queues_lock:
+            while handle.is_deleting:
+                self._queues_lock.wait()
+            with self.unit_of_work([handle]):
+                queue = handle.serving()
+                if check is not None:
+                    check(queue)
+                handle.is_deleting = True
+        counts: list[int] = []
+        try:
+            self._remove(handle, lambda: counts.append(self._drop_messages(handle)))
+        finally:
+            self._deletion_ended(handle)
+        return sum(counts)
+
+    def own(self, owner: Owner, id_: QueueId) -> None:
+        self.owners[id_] = owner
+        owner.exclusive.add(id_)
+
+    def disown(self, id_: QueueId) -> None:
+        owner = self.owners.pop(id_, None)
+        if owner is not None:
+            owner.exclusive.discard(id_)
+
+    # -- units of work -------------------------------------------------------------------------------------------
+
+    def execute(self, handles: Sequence[QueueHandle], action: Callable[[UnitOfWork], Result]) -> tuple[Result, Epoch]:
+        """Run `action` under the locks of these queues; its result, and the epoch to wait for. Queues that exceed their
+        limits afterwards are brought back within them, in as many units of work as that takes."""
+        result, work = self.execute_once(handles, action)
+        epoch = work.epoch
+        while work.left_over or work.rejected:
+            work = self._continue_dead_lettering(work.left_over, work.rejected)
+            epoch = max(epoch, work.epoch)
+        return result, epoch
+
+    def execute_once(
+        self,
+        handles: Sequence[QueueHandle],
+        action: Callable[[UnitOfWork], Result],
+        with_targets: bool = False,
+        is_patient: bool = True,
+    ) -> tuple[Result, UnitOfWork]:
+        """One unit of work. `with_targets`: with the locks of all queues that messages may move to; otherwise these are
+        taken only if `action` raises `TargetLocksNeeded`. The caller continues with `left_over` and `rejected`. Not
+        `is_patient` (the event loop): failed queues are restarted by another thread, and do not serve until then."""
+        if not with_targets:
+            with suppress(TargetLocksNeeded):
+                with self.unit_of_work(handles, is_patient=is_patient) as work:
+                    result = action(work)
+                return result, work
+        handles, targets = self._with_targets(handles)
+        with self.unit_of_work(handles, targets, is_patient) as work:
+            result = action(work)
+        return result, work
+
+    def unit_of_work(
+        self, handles: Sequence[QueueHandle], targets: Collection[QueueId] | None = None, is_patient: bool = True
+    ) -> UnitOfWork:
+        return UnitOfWork(self.storage.index.begin, handles, self.supervisor.failed, targets, is_patient)
+
+    def _continue_dead_lettering(self, over: Sequence[QueueId], rejected: Collection[RejectedPublish]) -> UnitOfWork:
+        """Dead-lettering that was too much for one session."""
+        ids = dict.fromkeys([*over, *(each.queue for each in rejected)])
+        handles = [handle for handle in map(self.queue_by_id, ids) if handle is not None]
+
+        def action(work: UnitOfWork) -> None:
+            for handle in handles:
+                if handle.queue is not None and handle.queue.is_over():
+                    handle.queue.shrink(work)
+            work.rejected.extend(rejected)
+
+        _, work = self.execute_once(handles, action, with_targets=bool(rejected))
+        return work
+
+    def _with_targets(self, handles: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
+        """These queues and all that messages may move to from them; and the ids of the latter, including those that
+        cannot be started: nothing moves to them."""
+        found, left = dict.fromkeys(handles), list(handles)
+        targets: set[QueueId] = set()
+        while left:
+            queue = left.pop().queue
+            address = None if queue is None else queue.arguments.dead_letters_to
+            for id_ in () if address is None else self.dead_letter_routes.reach(*address):
+                if id_ not in targets:
+                    targets.add(id_)
+                    target = self._start_target(id_)
+                    if target is not None and target not in found:
+                        found[target] = None
+                        left.append(target)
+        return list(found), targets
+
+    def _start_target(self, id_: QueueId) -> QueueHandle | None:
+        handle = self.queue_by_id(id_)
+        try:
+            return handle or self.start_queue(self.storage.catalog.queue(id_), is_patient=False)
+        except (UnknownQueue, DeletedObjects):
+            return None
+        except WarrenError as error:
+            self.report_problem(f"dead-letter target, queue {id_}, could not be started: {error.what}")
+            return None
+
+    # -- timers --------------------------------------------------------------------------------------------------
+
+    def commit_soon(self) -> None:
+        """Make what was written durable after `settle_ms`, for acknowledgements: no client waits for them."""
+        if not self._is_commit_scheduled:
+            self._is_commit_scheduled = True
+            self.timers.call_at(self._now_ms() + self.settings.settle_ms, self._request_commit)
+
+    def _request_commit(self) -> None:
+        self._is_commit_scheduled = False
+        self.storage.log.commit.request_commit()
+
+    def _tick_memory(self) -> None:
+        self.monitor.tick()
+        self.timers.call_at(self._now_ms() + self._tick_ms, self._tick_memory)
+
+    def _set_timer(self, queue: QueueId, due_ms: int) -> None:
+        self.timers.call_at(due_ms, self.check_queue, queue)
+
+    def check_queue(self, id_: QueueId) -> None:
+        """Expire messages at the head of a queue, and the queue itself. The timers repeat it if it fails."""
+        handle = self._by_id.get(id_)
+        if handle is None:
+            return
+
+        def action(work: UnitOfWork) -> tuple[bool, bool]:
+            queue = handle.serving()
+            work.touch(queue)
+            queue.timer_fired()
+            return queue.expire(work), queue.is_unused()
+
+        has_more = True
+        while has_more and not handle.is_ended:
+            (has_more, is_unused), epoch = self.execute([handle], action)
+            if epoch:
+                self.commit_soon()
+            if is_unused and not has_more:
+                with suppress(Refused):  # used at the same time
+                    self.delete_queue(handle, _check_unused)
+
+    def _queue_ready(self, id_: QueueId) -> None:
+        handle = self._by_id.get(id_)
+        if self._on_ready is not None and handle is not None:
+            self._on_ready(handle)
+
+    # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _remove(self, handle: QueueHandle, drop: Callable[[], None]) -> None:
+        """Remove a name from the catalog. `drop` is called when the log has the removal: it deletes the messages, and
+        ends the queue."""
+
+        def work(change: Change) -> list[ExchangeId]:
+            sources = bindings.sources_of(change.connection, queue=handle.id)
+            queues.delete(change, handle.id)
+            return bindings.remove_unused(change, sources)
+
+        def follow(unused: list[ExchangeId]) -> None:
+            self.counts.queues_deleted += 1
+            self.disown(handle.id)
+            self.routing.remove_queue(handle.id)
+            for id_ in unused:
+                self.routing.remove_exchange(id_)
+
+        self.changes.change(work, follow, appended=lambda _: drop())
+
+    def _drop_messages(self, handle: QueueHandle) -> int:
+        """The log has the removal of the name: delete the messages, durable on return, and end the queue. Returns the
+        number of messages."""
+
+        def action(work: UnitOfWork) -> int:
+            queue = handle.serving()
+            count = queue.delete(work)
+            queue.getters.fail(QueueDeleted(handle.name))
+            return count
+
+        with self._queues_lock:
+            try:
+                count, epoch = self.execute([handle], action)
             finally:
                 with handle.lock:
                     handle.end(QueueDeleted(handle.name))
-        self.storage.wait(epoch)
+        self.storage.log.wait(epoch)
         return count
 
     def _deletion_ended(self, handle: QueueHandle) -> None:
-        with self._lock:
-            handle.is_going = False
+        with self._queues_lock:
+            handle.is_deleting = False
             if handle.is_deleted:
                 self._by_id.pop(handle.id, None)
                 if self._by_name.get(handle.name) is handle:
                     del self._by_name[handle.name]
-            self._lock.notify_all()
+            self._queues_lock.notify_all()
         if handle.is_deleted:
             self.monitor.forget(handle.id)
             self.storage.queue_deleted(handle.id)
 
-    def _stop_together(self, handles: Sequence[QueueHandle]) -> None:
-        """They write down where they stand in one session, and end. If one of them fails each writes by itself."""
+    def _stop_queues(self, handles: Sequence[QueueHandle]) -> None:
+        """Their counters are written in one session. If one of them fails, each writes in a session of its own."""
         try:
-            self.do(handles, lambda work: self._stopped(handles, work))
+            self.execute(handles, lambda work: _stop(handles, work))
         except WarrenError:
             for handle in handles:
-                with suppress(WarrenError):  # the next start finds it as after a crash
-                    self.do([handle], lambda work: self._stopped([handle], work))  # noqa: B023 - called at once
+                with suppress(WarrenError):  # the next start recovers it as after a crash
+                    self.execute([handle], lambda work: _stop([handle], work))  # noqa: B023 - called at once
         for handle in handles:
             with handle.lock:
                 handle.end(QueuesClosed())
-
-    def _stopped(self, handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
-        """No request comes between what a queue writes down and its end. One that is down writes nothing."""
-        for handle in handles:
-            if handle.queue is not None:
-                handle.queue.stop(work)
-        for handle in handles:
-            handle.end(QueuesClosed())
-
-    def _emptied(self, handle: QueueHandle, work: UnitOfWork) -> int:
-        queue = handle.serving()
-        count = queue.delete(work)
-        queue.line.tell(QueueDeleted(handle.name))
-        return count
-
-    def paged(self) -> list[PagedQueueAdapter]:
-        """Its queues, as the monitor sees them."""
-        return [
-            PagedQueueAdapter(handle, lambda handle: self._working([handle])) for handle in list(self._by_id.values())
-        ]
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -474,11 +567,34 @@ class VhostQueues:
         return int(self.settings.memory_tick_seconds * 1000)
 
 
+def _load_routing(catalog: Catalog, row: VhostRow) -> Routing:
+    with catalog.reading() as connection:
+        return load(
+            exchanges.every(connection, row.id),
+            queues.every(connection, row.id),
+            bindings.every(connection, row.id),
+        )
+
+
 def _check_unused(queue: Queue) -> None:
     if not queue.is_unused():
         raise Refused(f"queue {queue.name!r} is in use")
 
 
-def _touched(handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
+def _touch_all(vhost: Vhost, handles: Sequence[QueueHandle]) -> None:
+    """Queues that were just started report their memory and set their timers."""
+
+    def action(work: UnitOfWork) -> None:
+        for handle in handles:
+            work.touch(handle.serving())
+
+    vhost.execute(handles, action)
+
+
+def _stop(handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
+    """No request comes between the counters of a queue and its end. A queue that is down writes nothing."""
     for handle in handles:
-        work.touch(handle.serving())
+        if handle.queue is not None:
+            handle.queue.stop(work)
+    for handle in handles:
+        handle.end(QueuesClosed())

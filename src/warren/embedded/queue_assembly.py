@@ -16,7 +16,7 @@ from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.queue_api import QueueApi
 from warren.broker.sql_backing import SQL, SqlKind
 from warren.broker.storage import MakeOne, QueueStorage
-from warren.broker.vhost import VhostQueues
+from warren.broker.vhost import Vhost
 from warren.broker.vhosts import Vhosts
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
@@ -84,10 +84,10 @@ class OpenQueues:
         self._owner.check()
 
     @property
-    def host(self) -> VhostQueues:
-        """The queues of the home vhost."""
+    def vhost(self) -> Vhost:
+        """The home vhost."""
         self.check()
-        return self.vhosts.find(HOME).queues
+        return self.vhosts.find(HOME)
 
     @property
     def queue_api(self) -> QueueApi:

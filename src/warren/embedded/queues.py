@@ -194,7 +194,7 @@ class Queue:
 
     def delete(self) -> int:
         """Delete the queue with its messages; their number. Durable when it returns."""
-        return self._queues.host.delete(self.handle)
+        return self._queues.vhost.delete_queue(self.handle)
 
     def facts(self) -> Mapping[str, int | float | str]:
         """Figures of the backing queue, for operators."""
@@ -236,7 +236,7 @@ class Queue:
         return settling
 
     def _wait(self, epoch: Epoch) -> None:
-        self._queues.storage.wait(epoch)
+        self._queues.storage.log.wait(epoch)
 
 
 class QueueOptions(TypedDict, total=False):
@@ -272,20 +272,20 @@ class OpenQueueNames:
         )
         if unknown := set(options) - set(QueueOptions.__annotations__):
             raise Misuse(f"a queue has no option {sorted(unknown)[0]!r}", f"{', '.join(QueueOptions.__annotations__)}")
-        return Queue(self.queues, self.queues.host.declare(name, options.get("durable", True), arguments))
+        return Queue(self.queues, self.queues.vhost.declare_queue(name, options.get("durable", True), arguments))
 
     def find(self, name: str) -> Queue:
-        return Queue(self.queues, self.queues.host.find(name))
+        return Queue(self.queues, self.queues.vhost.find_queue(name))
 
     def names(self) -> list[str]:
-        return self.queues.host.names()
+        return self.queues.vhost.queue_names()
 
     def publish(
         self, bodies: bytes | Iterable[bytes], names: Iterable[str], ttl: float | None, priority: int, persistent: bool
     ) -> tuple[int, Epoch]:
         """The number of messages, and the epoch to wait for."""
         queues, settings = self.queues, self.queues.settings
-        handles = [queues.host.find(name) for name in dict.fromkeys(names)]
+        handles = [queues.vhost.find_queue(name) for name in dict.fromkeys(names)]
         if not handles:
             raise Misuse("no queue was named", "name at least one")
         bytes_max = queues.storage.message_bytes_max
@@ -298,7 +298,7 @@ class OpenQueueNames:
         return count, epoch
 
     def wait(self, epoch: Epoch) -> None:
-        self.queues.storage.wait(epoch)
+        self.queues.storage.log.wait(epoch)
 
     def when_durable(self, epoch: Epoch) -> Future[None]:
         return when_durable(self.queues, epoch)

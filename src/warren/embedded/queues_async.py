@@ -84,16 +84,16 @@ class AsyncQueue:
             return delivery
         waiting = WaitingCoroutine(self.inner.threads, asyncio.get_running_loop(), count, bytes_max)
         try:
-            await asyncio.to_thread(queue_api.stand, handle, waiting)
+            await asyncio.to_thread(queue_api.wait, handle, waiting)
             with suppress(TimeoutError):
                 await asyncio.wait_for(waiting.woken.wait(), timeout)
         except BaseException:  # cancelled: nothing here waits for the disk
             queue_api.give_back(handle, waiting.go())
-            queue_api.leave(handle, waiting)
+            queue_api.stop_waiting(handle, waiting)
             raise
         outcome = waiting.go()
         if outcome is None:
-            await asyncio.to_thread(queue_api.leave, handle, waiting)
+            await asyncio.to_thread(queue_api.stop_waiting, handle, waiting)
         elif isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -111,7 +111,7 @@ class WaitingCoroutine:
         self._outcome: Outcome | None = None
         self._has_gone = False
 
-    def hand(self, outcome: Outcome) -> bool:
+    def deliver(self, outcome: Outcome) -> bool:
         with self._lock:
             if self._has_gone:
                 return False

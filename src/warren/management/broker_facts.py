@@ -31,8 +31,8 @@ from warren.base.ids import Epoch, QueueId, VhostId
 from warren.broker.counters import MessageCounters
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Vhost
 from warren.broker.storage import VARIABLE, places_of
+from warren.broker.vhost import Vhost
 from warren.broker.vhosts import Vhosts
 from warren.catalog import queues
 from warren.catalog.catalog import Catalog
@@ -183,11 +183,11 @@ class QueueFacts:
     def of(self, vhosts: Iterable[Vhost]) -> list[QueueFact]:
         """Facts of all queues in these vhosts, by vhost and name."""
         rows = self.rows()
-        return [fact for open_vhost in vhosts for fact in self._of_vhost(open_vhost, rows.get(open_vhost.vhost.id, []))]
+        return [fact for open_vhost in vhosts for fact in self._of_vhost(open_vhost, rows.get(open_vhost.row.id, []))]
 
     def one(self, open_vhost: Vhost, name: str) -> QueueFact | None:
         with self._broker.catalog.reading() as connection:
-            row = queues.get(connection, open_vhost.vhost.id, name)
+            row = queues.get(connection, open_vhost.row.id, name)
         return next(iter(self._of_vhost(open_vhost, [row] if row is not None else [])), None)
 
     def rows(self) -> dict[VhostId, list[Row]]:
@@ -206,7 +206,7 @@ class QueueFacts:
         return rows
 
     def _of_vhost(self, open_vhost: Vhost, rows: list[Row]) -> list[QueueFact]:
-        started, name = open_vhost.queues.started(), open_vhost.vhost.name
+        started, name = open_vhost.started_queues(), open_vhost.row.name
         facts = []
         for row in rows:
             handle = started.get(row.id)
@@ -227,12 +227,12 @@ class QueueFacts:
         return found
 
     def _read_index(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
-        storage = open_vhost.queues.storage
+        storage = open_vhost.storage
         arguments = QueueArguments.from_table(row.arguments)
         if (
-            arguments.backing or open_vhost.queues.settings.backing
+            arguments.backing or open_vhost.settings.backing
         ) != VARIABLE:  # only the queue itself has the numbers
-            return _at_work(open_vhost.queues.find(row.name))
+            return _at_work(open_vhost.find_queue(row.name))
         if not row.durable:
             return QueueNumbers("running")
         counters = [storage.recover(place, _NEVER) for place in places_of(row.id, arguments)]
@@ -253,7 +253,7 @@ def _at_work(handle: QueueHandle) -> QueueNumbers:
             backing.pending_count,
             backing.ready_bytes,
             backing.ram_bytes,
-            len(queue.subscribers),
+            len(queue.consumers),
             backing.sizes(),
         )
 

@@ -22,7 +22,7 @@ from warren.base.messages import Publication
 from warren.broker.auth.permissions import NameRole, Operation, authorize
 from warren.broker.declarations.dispatch import Declarations
 from warren.broker.queue_api import SettleCall
-from warren.broker.realm import Client, Owner
+from warren.broker.vhost import Client, Owner
 from warren.catalog import vhosts
 from warren.management.requests import HttpRequest, HttpResponse, access_of, bad_request, is_not_permitted
 
@@ -47,7 +47,7 @@ def virtual_hosts(request: HttpRequest) -> Any:
     broker = request.broker
     with broker.catalog.reading() as connection:
         names = {row.name for row in vhosts.every(connection)}
-    missing = sorted(names - {open_vhost.vhost.name for open_vhost in broker.vhosts.every()})
+    missing = sorted(names - {open_vhost.row.name for open_vhost in broker.vhosts.every()})
     return _failed("Some virtual hosts are down", **{"virtual-hosts": missing}) if missing else _OK
 
 
@@ -104,7 +104,7 @@ def _round_trip(request: HttpRequest) -> bool:
     Declarations(open_vhost, broker.counts).answer(Client(access, Owner("management")), QueueDeclare(queue=QUEUE))
     authorize(access, Operation.BASIC_PUBLISH, {NameRole.EXCHANGE: ""})
     authorize(access, Operation.BASIC_GET, {NameRole.QUEUE: QUEUE})
-    handle = open_vhost.queues.find(QUEUE)
+    handle = open_vhost.find_queue(QUEUE)
     now_ms = broker.environment.clock.wall_ns() // 1_000_000
     open_vhost.queue_api.put(Publication([_MESSAGE], published_ms=now_ms), [handle])
     delivery = open_vhost.queue_api.get(handle, 1)

@@ -265,7 +265,7 @@ def _environment(broker: BrokerView) -> Iterator[Metric]:
 def _vhosts(broker: BrokerView) -> Metric:
     metric = GaugeMetricFamily("rabbitmq_cluster_vhost_status", "Whether a vhost is served", labels=["vhost"])
     for open_vhost in broker.vhosts.every():
-        metric.add_metric([open_vhost.vhost.name], 1)
+        metric.add_metric([open_vhost.row.name], 1)
     return metric
 
 
@@ -328,7 +328,7 @@ class MetricsApplication:
     def _facts(self, vhosts: Sequence[str] = ()) -> list[QueueFact]:
         every = self._source.broker.vhosts.every()
         return self._source.facts.of(
-            open_vhost for open_vhost in every if not vhosts or open_vhost.vhost.name in vhosts
+            open_vhost for open_vhost in every if not vhosts or open_vhost.row.name in vhosts
         )
 
     def _detailed(self, query: Query) -> Iterable[Metric]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from warren.broker.counters import MessageCounters
 from warren.broker.exchanges.routing import KINDS
-from warren.broker.realm import Vhost
+from warren.broker.vhost import Vhost
 from warren.catalog.vhosts import VhostRow
 from warren.management.broker_facts import Alarm, BrokerView, Listener, QueueFact, process_facts
 from warren.management.listing import columns, listed
@@ -143,10 +143,10 @@ def _object_totals(broker: BrokerView, vhosts: Sequence[Vhost], facts: Sequence[
 
 
 def _vhosts(request: HttpRequest, vhosts: Sequence[Vhost]) -> list[dict[str, Any]]:
-    by_name: dict[str, list[QueueFact]] = {open_vhost.vhost.name: [] for open_vhost in vhosts}
+    by_name: dict[str, list[QueueFact]] = {open_vhost.row.name: [] for open_vhost in vhosts}
     for fact in request.source.facts.of(vhosts):
         by_name[fact.vhost].append(fact)
-    return [_vhost(open_vhost.vhost, request.broker.node, by_name[open_vhost.vhost.name]) for open_vhost in vhosts]
+    return [_vhost(open_vhost.row, request.broker.node, by_name[open_vhost.row.name]) for open_vhost in vhosts]
 
 
 def _vhost(row: VhostRow, node_name: str, facts: list[QueueFact]) -> dict[str, Any]:

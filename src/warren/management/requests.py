@@ -52,7 +52,7 @@ from warren.base.errors import Refused, WarrenError
 from warren.base.ids import UserId, VhostId
 from warren.broker.auth.permissions import Access, AccessRefused, access_to
 from warren.broker.errors import UnknownQueue
-from warren.broker.realm import Vhost
+from warren.broker.vhost import Vhost
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions
 from warren.catalog.users import UserRow
@@ -182,15 +182,15 @@ def visible(broker: BrokerView, user: UserRow) -> list[Vhost]:
         return vhosts
     with broker.catalog.reading() as connection:
         permitted = {each.vhost_id for each in permissions.every(connection, user.id)}
-    return [open_vhost for open_vhost in vhosts if open_vhost.vhost.id in permitted]
+    return [open_vhost for open_vhost in vhosts if open_vhost.row.id in permitted]
 
 
 def entered(broker: BrokerView, user: UserRow, name: str) -> Vhost:
     """The vhost of this name; 404 if it does not exist, 401 if the user may not access it."""
-    found = next((open_vhost for open_vhost in broker.vhosts.every() if open_vhost.vhost.name == name), None)
+    found = next((open_vhost for open_vhost in broker.vhosts.every() if open_vhost.row.name == name), None)
     if found is None:
         raise not_found()
-    if not is_administrator(user) and not _is_permitted(broker, user, found.vhost.id):
+    if not is_administrator(user) and not _is_permitted(broker, user, found.row.id):
         raise not_permitted("User not authorised to access virtual host")
     return found
 
@@ -198,8 +198,8 @@ def entered(broker: BrokerView, user: UserRow, name: str) -> Vhost:
 def access_of(broker: BrokerView, user: UserRow, open_vhost: Vhost) -> Access:
     """The user's permissions in the vhost, for `authorize`. The user of the local socket may do everything."""
     if user is SOCKET_USER:
-        return Access(user.name, open_vhost.vhost.name, ".*", ".*", ".*", {})
-    return access_to(broker.catalog, user, open_vhost.vhost)
+        return Access(user.name, open_vhost.row.name, ".*", ".*", ".*", {})
+    return access_to(broker.catalog, user, open_vhost.row)
 
 
 def _is_permitted(broker: BrokerView, user: UserRow, vhost: VhostId) -> bool:

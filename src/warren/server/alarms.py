@@ -169,7 +169,7 @@ class ResourceMonitor:
 
     def _page(self) -> None:
         """In a thread: what is not durable cannot leave memory."""
-        self._server.storage.wait(self._server.newest)
+        self._server.storage.log.wait(self._server.newest)
         self._server.vhosts.monitor.relieve()
 
     def _paged(self, result: object, error: BaseException | None) -> None:

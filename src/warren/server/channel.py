@@ -22,8 +22,8 @@ from warren.amqp.content import PERSISTENT
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.kernels import ACK, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
 from warren.amqp.methods import BasicPublish, BasicReturn
-from warren.broker.realm import Client
 from warren.broker.request_batch import Route, Settlement
+from warren.broker.vhost import Client
 from warren.server.consumer import DeliverySource, ServerConsumer, SharedPrefetch
 from warren.server.publish import OpenedMessages, PublishTarget, special_of
 from warren.server.unacked import Unacked, UnackedRange, UnknownTag
@@ -166,7 +166,7 @@ class ServerChannel:
         """A turn executes gets behind publishes and settlements, and serves consumers first: what follows a get on its
         channel comes in the next turn."""
         if self.pending_gets:
-            self.connection.server.run(self.connection.served)
+            self.connection.served.run()
 
     # -- settling ------------------------------------------------------------------------------------------------
 
@@ -205,10 +205,10 @@ class ServerChannel:
         """There may be room again, for consumers of any queue."""
         batch = self.connection.served.batch
         for consumer in self.consumers.values():
-            batch.look(consumer.handle)
+            batch.schedule_delivery(consumer.handle)
 
     def _schedule_delivery(self, consumer: ServerConsumer) -> None:
-        self.connection.served.batch.look(consumer.handle)
+        self.connection.served.batch.schedule_delivery(consumer.handle)
 
     def recover(self) -> None:
         """Everything that is not settled is ready again."""
@@ -232,11 +232,11 @@ class ServerChannel:
         self.shared_prefetch.remove(consumer)
         handle = consumer.handle
         with handle.lock:
-            is_last = handle.subscribers.remove(consumer) and not len(handle.subscribers)
+            is_last = handle.consumers.remove(consumer) and not len(handle.consumers)
             if is_last and handle.queue is not None:
                 handle.queue.last_consumer_removed()
         if not is_last:
-            self.connection.served.batch.look(handle)
+            self.connection.served.batch.schedule_delivery(handle)
         return is_last
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ from warren.base.environment import Clock
 from warren.base.errors import WarrenError
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
-from warren.broker.realm import Owner
+from warren.broker.vhost import Owner
 from warren.server.channel import ServerChannel
 from warren.server.handlers import channel as channel_methods
 from warren.server.handlers import connection as handshake
@@ -192,7 +192,7 @@ class ServerConnection(asyncio.Protocol):
         """Do something that blocks in another thread; then go on with what it returned. What it raises as a PeerError
         is the channel's."""
         if self.access is not None:
-            self.server.run(self.served)  # what this client asked for before comes before
+            self.served.run()  # what this client asked for before comes before
         self._is_held, self._held_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
         self.server.offload(call, partial(self._offloaded, then, channel), is_login=self.access is None)

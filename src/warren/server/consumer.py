@@ -3,7 +3,7 @@
     room      what its prefetch leaves, and its channel's; none while its client does not read
     take      delivery tags, a note of what is unsettled, one buffer of frames for many messages
 
-It is a `broker.subscribers.Consumer`, called in turns of the loop with the queue's lock held. What was put by a program
+It is a `broker.consumers.Consumer`, called in turns of the loop with the queue's lock held. What was put by a program
 in this process is a bare body: it gets a content header here.
 
 Channel-wide prefetch (`basic.qos` with `global`): one limit on the unacked deliveries of a channel's consumers.

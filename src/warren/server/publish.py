@@ -1,15 +1,15 @@
-"""Where a connection publishes to: exchange and routing key, looked up and permitted once for each method frame.
+"""Publish targets: exchange and routing key of a connection, looked up and authorized once for each method frame.
 
-Clients send the same method frame again and again, so the frame itself is the key. What was looked up is good until a
-row of the routing changes; permissions are those of when the connection first published there.
+Clients send the same method frame again and again, so the frame itself is the key. A target is valid until a row of the
+routing changes; permissions are those of the connection's first publish there.
 
-Messages whose properties have to be opened: headers that routing may ask for, an expiration, a user id.
+Messages whose properties have to be decoded (`special_of`):
 
-    headers      only where an exchange looks at them, or CC or BCC may be among them: a search of the header's bytes
-    expiration   a time in ms, as text: when it expires, on the wall
+    headers      only where an exchange matches them, or CC or BCC may be among them: a search of the header's bytes
+    expiration   a time in ms, as text: becomes a wall time
     user id      must be the publisher's own
 
-Messages that follow one another with the same header bytes are opened once. What is stored has no BCC (copies.py).
+Consecutive messages with the same header bytes are decoded once. Stored messages have no BCC (exchanges/cc.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from warren.broker.auth.permissions import Access, AccessRefused, NameRole, Oper
 from warren.broker.exchanges.cc import without_blind
 from warren.broker.exchanges.errors import BadCopies, InternalExchange, UnknownExchange
 from warren.broker.queue_arguments import wall_ms
-from warren.broker.realm import Vhost
 from warren.broker.request_batch import Route, RouteCache
+from warren.broker.vhost import Vhost
 
 TARGETS_MAX: Final = 4096
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
@@ -50,7 +50,7 @@ class PublishTargets:
         self._known: dict[bytes, PublishTarget] = {}
 
     def find(self, publish: BasicPublish, frame: bytes) -> PublishTarget:
-        """Refused with what the client is told."""
+        """Refused with the error for the client."""
         target = self._known.get(frame)
         if target is not None and self._routes.is_good(target.route):
             return target
@@ -97,10 +97,10 @@ class OpenedMessages(NamedTuple):
 def special_of(
     target: PublishTarget, contents: list[bytes], traits: int, routes: RouteCache, clock: Clock
 ) -> Iterator[OpenedMessages]:
-    """The same messages in the same order, as few parts as may be."""
+    """The same messages in the same order, in as few parts as possible."""
     now_ms = wall_ms(clock)
     needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.looks_at_headers
-    opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and what they came to
+    opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and the result
     part: OpenedMessages | None = None
     for content in contents:
         size = _HEAD + 1 + int.from_bytes(content[3:_HEAD], "big")
@@ -144,7 +144,7 @@ def _without_blind(properties: Properties) -> Properties:
     return replace(properties, headers=without_blind(properties.headers))
 
 
-def _ttl(told: str) -> int:
-    if not (told.isascii() and told.isdigit() and int(told[:11]) <= _TTL_MAX):
-        raise PeerError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{told}'", *_USER_IDS)
-    return int(told)
+def _ttl(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:11]) <= _TTL_MAX):
+        raise PeerError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}'", *_USER_IDS)
+    return int(text)

@@ -1,22 +1,21 @@
-"""The server: a socket that listens, the connections it accepted, and the turns in which they are served.
+"""The server: the listening socket, its connections, and the event loop in which they are served.
 
-    sockets are read ──▶ turns are gathered ──▶ run: one piece of work for each vhost ──▶ sockets are written
-                                                        │ epoch
-                                                        └──▶ when it is durable: confirms ──▶ sockets are written
+    sockets are read ──▶ request batches ──▶ VhostLoop.run: one unit of work per vhost ──▶ sockets are written
+                                                   │ epoch
+                                                   └──▶ when it is durable: confirms ──▶ sockets are written
 
-All of it happens in one loop. What blocks (SQL, hashes, paging) is done by a small pool of threads, which hand their
-results back to the loop.
+All of it happens in one event loop. Blocking calls (SQL, hashes, paging) run in a small pool of threads, and their
+results return to the loop.
 
-Always true: no confirm is written before its epoch is durable, and confirms of a channel are in order. If the disk
-fails nothing is confirmed any more, and `failed` says why. An exception in the batch of a vhost, or in the output of a
-connection, concerns that vhost's batch or that connection alone, and is an alarm (base/threads).
+Invariants: see vhost_loop for confirms. If the disk fails nothing more is confirmed, and `failed` has the reason. An
+exception in the output of a connection concerns that connection only, and is an alarm (base/threads).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -27,9 +26,6 @@ from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose,
 from warren.base.ids import Epoch
 from warren.broker.confirms import Confirms
 from warren.broker.counters import MessageCounters
-from warren.broker.declarations.dispatch import Declarations
-from warren.broker.queue_handle import QueueHandle
-from warren.broker.request_batch import BatchResult
 from warren.broker.storage import QueueStorage
 from warren.broker.vhosts import Vhosts
 from warren.catalog.catalog import Catalog
@@ -40,11 +36,11 @@ from warren.server.connection import ServerConnection
 from warren.server.consumer import ServerConsumer
 from warren.server.half_open import HalfOpenConnections
 from warren.server.settings import ServerSettings
-from warren.server.vhost_loop import ConfirmingChannel, VhostLoop
+from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
-POOL_SIZE: Final = 16  # they wait for the disk, mostly: as many declarations share one sync
-DOOR_SIZE: Final = 2  # threads for those who log in: they must not wait for declarations that wait for the disk
+POOL_SIZE: Final = 16  # they mostly wait for the disk: as many declarations share one sync
+DOOR_SIZE: Final = 2  # threads for logins: they must not wait for declarations that wait for the disk
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
@@ -62,7 +58,7 @@ class Server:
         confirms: Confirms,
         pool: Executor | None = None,
     ) -> None:
-        """`pool`: does what blocks; made here if none is given."""
+        """`pool`: for blocking calls; None: the server has its own."""
         self.vhosts = vhosts
         self.storage = storage
         self.catalog: Catalog = storage.catalog
@@ -70,17 +66,17 @@ class Server:
         self.settings = settings
         self.counts = counts
         self.environment = environment
-        self.connections: dict[ServerConnection, None] = {}  # in the order in which they came
-        self.newest = Epoch(0)  # when it is durable, so is everything that was done
-        self.failed: BaseException | None = None  # why nothing is confirmed any more
+        self.connections: dict[ServerConnection, None] = {}  # in the order of arrival
+        self.newest = Epoch(0)  # when it is durable, so are all batches so far
+        self.failed: BaseException | None = None  # why nothing more is confirmed
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.pressure = PublisherPressure(self._pressure_changed, self._alarms_changed)
-        self._batches = environment.background.task("request-batch", "a batch of client requests failed")
+        self.batches = environment.background.task("request-batch", "a batch of client requests failed")
         self._clients = environment.background.task("connection", "a connection failed and was closed")
         self._cleanups = environment.background.task(
             "cleanup", "queues are not started, or not removed with their client"
         )
-        self._confirms = confirms
+        self.confirms = confirms
         self._served: dict[str, VhostLoop] = {}
         self.half_open: HalfOpenConnections[ServerConnection] = HalfOpenConnections(settings.half_open_max)
         self._scheduled: dict[VhostLoop, None] = {}
@@ -88,31 +84,29 @@ class Server:
         self._is_flushing = False
         self._has_stopped = False
         self._unsafe_bytes = 0
-        self._unsafe_epoch = Epoch(0)  # the newest that somebody waits for
-        self._unsafe_turns = 0
         self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
         self._door = pool or ThreadPoolExecutor(DOOR_SIZE, thread_name_prefix="warren-door")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
-        self._watch = ResourceMonitor(self)
+        self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
-        """Listen; where."""
+        """Listen; returns host and port."""
         self._loop = asyncio.get_running_loop()
         settings = self.settings
         self._listener = await self._loop.create_server(
             lambda: ServerConnection(self), settings.host, settings.port, backlog=BACKLOG
         )
-        self._watch.begin(self._loop)
-        self.offload(self.vhosts.warm_up, self._cleaned_up)
+        self.monitor.begin(self._loop)
+        self.clean_up(self.vhosts.warm_up)
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
 
     async def stop(self, drain_seconds: float | None = None) -> None:
-        """Accept nobody any more, let clients go, then cut off those who stay."""
+        """Stop listening, close connections, then cut off those that stay open."""
         self.vhosts.close_soon()
         if self._listener is not None:
             self._listener.close()
@@ -127,10 +121,10 @@ class Server:
                 connection.transport.abort()
         while self.connections:
             await asyncio.sleep(0)
-        self._watch.stop()
+        self.monitor.stop()
         self._run_scheduled()
         self._has_stopped = True
-        is_stuck = self.storage.is_out_of_room  # then some threads wait for room, which may never come
+        is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
         for pool in (self._door, self._pool):
             shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
             await self.loop.run_in_executor(None, shut)
@@ -143,18 +137,18 @@ class Server:
     # -- connections ---------------------------------------------------------------------------------------------
 
     def joined(self, connection: ServerConnection) -> None:
-        """Those who have not opened a vhost are counted; if they are too many, one of them is dropped."""
+        """Connections that have not opened a vhost are counted; if they are too many, one of them is dropped."""
         self.connections[connection] = None
         self.counts.connections_opened += 1
         dropped = self.half_open.add(connection, connection.peer)
         if dropped is not None:
-            self._watch.half_open_dropped += 1
+            self.monitor.half_open_dropped += 1
             dropped.reset()
 
     def opened(self, connection: ServerConnection) -> None:
         self.half_open.remove(connection)
         if self.pressure.alarms:
-            self._tell_blocked(connection)
+            self._send_blocked(connection)
 
     def left(self, connection: ServerConnection) -> None:
         if connection not in self.connections:
@@ -164,118 +158,53 @@ class Server:
         self._with_output.pop(connection, None)
         self.counts.connections_closed += 1
         if connection.access is not None:  # also if it owns nothing yet: a declaration may be under way
-            self.run(connection.served)
-            self.offload(partial(connection.served.declarations.release, connection.owner), self._cleaned_up)
+            connection.served.run()
+            self.clean_up(partial(connection.served.declarations.release, connection.owner))
 
     def served(self, name: str) -> VhostLoop:
         """A vhost, by name; refused if there is none. Any thread."""
         vhost = self.vhosts.find(name)
         served = self._served.get(name)
         if served is None or served.vhost is not vhost:
-            declarations = Declarations(vhost, self.counts, self.environment.rng)
-            made = VhostLoop(vhost, declarations, self.environment, self._schedule, self._unused)
-            served = self._served[name] = made
+            served = self._served[name] = VhostLoop(self, vhost)
         return served
 
-    # -- turns ---------------------------------------------------------------------------------------------------
+    # -- batches -------------------------------------------------------------------------------------------------
 
-    def _schedule(self, served: VhostLoop) -> None:
+    def schedule(self, served: VhostLoop) -> None:
+        """Run its batch after the present poll of the network."""
         if not self._scheduled:
             self.loop.call_soon(self._run_scheduled)
         self._scheduled[served] = None
 
-    def schedule_delivery(self, served: VhostLoop, handle: QueueHandle) -> None:
-        """There is something for a consumer who has room. Any thread."""
-        if _is_running(self.loop):
-            served.batch.look(handle)
-        else:
-            self.loop.call_soon_threadsafe(served.batch.look, handle)
-
     def _run_scheduled(self) -> None:
         scheduled, self._scheduled = self._scheduled, {}
         for served in scheduled:
-            self.run(served)
-        self._flush()
+            served.run()
+        self.flush()
 
-    def run(self, served: VhostLoop) -> None:
-        """Do what was gathered, and have those told who wait for it. Raises nothing: other vhosts wait behind it."""
-        confirming = served.take_confirming()
-        try:
-            done = served.batch.end()
-        except Exception as error:  # a defect of the batch itself: nothing of it is confirmed
-            self._batches.failed(error)
-            self._not_done(confirming)
-            self._flush()
-            return
-        self._batches.succeeded()
-        if done.error is not None:
-            _LOG.error("request batch failed for some queue", extra={"facts": {"why": done.error}})
-        self.newest = max(self.newest, done.epoch)
-        self.counts.received_bytes += done.size_bytes
-        self._flush()  # deliveries do not wait for the disk
-        if done.epoch or confirming:
-            try:
-                self._wait_for(done, confirming)
-            except Exception as error:  # these publishers would wait for ever
-                self.fail(error)
-        self._watch.after_batch(done.size_bytes)
-
-    def _wait_for(self, done: BatchResult, confirming: list[ConfirmingChannel]) -> None:
-        epoch = max(done.epoch, self._unsafe_epoch if self._unsafe_turns else Epoch(0))
-        if not epoch:
-            self._confirm(confirming)
-            return
-        if not confirming and not done.size_bytes:  # acknowledgements: nobody waits for them
-            self.vhosts.settle_soon()
-            return
-        self._unsafe_epoch = epoch
-        self._unsafe_turns += 1
-        self._unsafe_bytes += done.size_bytes
+    def add_unsafe(self, size_bytes: int) -> None:
+        """Published bytes that are not durable yet. Above the limit publishers are not read …"""
+        self._unsafe_bytes += size_bytes
         self.pressure.set(UNSAFE, self._unsafe_bytes > self.settings.unsafe_bytes_max or self.pressure.has(UNSAFE))
-        told = partial(self._durable_soon, confirming, done.size_bytes)
-        self._confirms.add(epoch, told)
 
-    def _durable_soon(self, confirming: list[ConfirmingChannel], size_bytes: int, error: BaseException | None) -> None:
-        if not self.loop.is_closed():  # else there is no client left to confirm to
-            self.loop.call_soon_threadsafe(self._durable, confirming, size_bytes, error)
+    def subtract_unsafe(self, size_bytes: int) -> None:
+        self._unsafe_bytes -= size_bytes
 
-    def _durable(self, confirming: list[ConfirmingChannel], size_bytes: int, error: BaseException | None) -> None:
-        if error is not None:
-            self.fail(error)
-            return
-        try:
-            self._unsafe_turns -= 1
-            self._unsafe_bytes -= size_bytes
-            self._confirm(confirming)
-            self._flush()
-            if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
-                self.pressure.set(UNSAFE, False)
-        except Exception as defect:  # these publishers would wait for ever
-            self.fail(defect)
+    def release_unsafe(self) -> None:
+        """… until half of it is durable."""
+        if self.pressure.has(UNSAFE) and self._unsafe_bytes <= self.settings.unsafe_bytes_max // 2:
+            self.pressure.set(UNSAFE, False)
 
-    def _not_done(self, confirming: list[ConfirmingChannel]) -> None:
-        for channel, first, last in confirming:
-            try:
-                channel.refused(first, last + 1 - first)
-            except Exception as error:
-                self._cut_off(channel.connection, error)
-
-    def _confirm(self, confirming: Iterable[ConfirmingChannel]) -> None:
-        for channel, _, last in confirming:
-            try:
-                channel.confirm(last)
-            except Exception as error:
-                self._cut_off(channel.connection, error)
-
-    def _cut_off(self, connection: ServerConnection, error: Exception) -> None:
-        """A call for one connection has raised: the others are served, and its client does not wait for what never
-        comes. Loops over connections catch it in place: a call for each would cost as much as a confirm."""
+    def cut_off(self, connection: ServerConnection, error: Exception) -> None:
+        """A call for one connection has raised: the others are served, and its client does not wait for ever. Loops
+        over connections catch it in place: a call for each would cost as much as a confirm."""
         self._clients.failed(error)
         if connection.transport is not None:
             connection.transport.abort()
 
     def fail(self, error: BaseException) -> None:
-        """Nothing is confirmed any more."""
+        """Nothing more is confirmed."""
         if self.failed is None:
             self.failed = error
             _LOG.critical("the commit has failed", exc_info=error, extra={"facts": {"why": error}})
@@ -287,9 +216,9 @@ class Server:
         self._with_output[connection] = None
         if not self._is_flushing:
             self._is_flushing = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._is_flushing = True
         failure = self._clients.failure
         while self._with_output:
@@ -297,7 +226,7 @@ class Server:
             try:
                 connection.flush()
             except Exception as error:
-                self._cut_off(connection, error)
+                self.cut_off(connection, error)
         self._is_flushing = False
         if failure is not None and failure is self._clients.failure:
             self._clients.succeeded()
@@ -308,7 +237,7 @@ class Server:
         self, call: Callable[[], object], then: Callable[[object, BaseException | None], None], is_login: bool = False
     ) -> None:
         """Call it in another thread; `then` in the loop. Once the threads are stopped nothing is called: no connection
-        is left that waits for it, and the next start does what was to be cleared away."""
+        is left that waits for it, and the next start does the cleanup."""
         if self._has_stopped:
             return
         if not is_login and (self._postponed or self._is_disk_full()):
@@ -318,10 +247,10 @@ class Server:
         future.add_done_callback(partial(self._offloaded, then))
 
     def _postpone(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
-        """Until the disk has room: a change of the catalog that waits for it would hold up everybody who logs in."""
+        """Until the disk has room: a change of the catalog that waits for it would block logins."""
         self._postponed.append((call, then))
         if len(self._postponed) == 1:
-            self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
+            self.later(ROOM_POLL_SECONDS, self._run_postponed)
 
     def _is_disk_full(self) -> bool:
         try:
@@ -330,9 +259,9 @@ class Server:
             return False
         return free < DISK_FULL_BYTES or self.storage.is_out_of_room
 
-    def _go_on_with_postponed(self) -> None:
+    def _run_postponed(self) -> None:
         if self._is_disk_full():
-            self.later(ROOM_POLL_SECONDS, self._go_on_with_postponed)
+            self.later(ROOM_POLL_SECONDS, self._run_postponed)
             return
         postponed, self._postponed = self._postponed, []
         for call, then in postponed:
@@ -347,9 +276,9 @@ class Server:
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
-    def _unused(self, served: VhostLoop, handle: QueueHandle) -> None:
-        self.run(served)
-        self.offload(partial(served.declarations.consumer_removed, handle.id), self._cleaned_up)
+    def clean_up(self, call: Callable[[], object]) -> None:
+        """In another thread; an error is an alarm."""
+        self.offload(call, self._cleaned_up)
 
     def _cleaned_up(self, result: object, error: BaseException | None) -> None:
         if isinstance(error, Exception):
@@ -358,7 +287,7 @@ class Server:
             self._cleanups.succeeded()
 
     def cancelled(self, connection: ServerConnection, consumer: ServerConsumer) -> None:
-        """The queue has gone, so has the consumer. Any thread."""
+        """The queue was deleted, and with it the consumer. Any thread."""
         self.loop.call_soon_threadsafe(self._cancelled, connection, consumer)
 
     def _cancelled(self, connection: ServerConnection, consumer: ServerConsumer) -> None:
@@ -377,17 +306,17 @@ class Server:
             try:
                 connection.pause_reading() if is_on else connection.resume_reading()
             except Exception as error:
-                self._cut_off(connection, error)
+                self.cut_off(connection, error)
 
     def _alarms_changed(self) -> None:
         opened = [connection for connection in self.connections if connection.access is not None]
         for connection in opened:
             try:
-                self._tell_blocked(connection)
+                self._send_blocked(connection)
             except Exception as error:
-                self._cut_off(connection, error)
+                self.cut_off(connection, error)
 
-    def _tell_blocked(self, connection: ServerConnection) -> None:
+    def _send_blocked(self, connection: ServerConnection) -> None:
         alarms = self.pressure.alarms
         if "connection.blocked" not in connection.capabilities or connection.is_blocked == bool(alarms):
             return
@@ -399,11 +328,3 @@ class Server:
             connection.say(0, ConnectionBlocked(what))
         else:
             connection.say(0, ConnectionUnblocked())
-
-
-def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether we are in its thread."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -88,7 +88,7 @@ def test_a_name_that_cannot_be_kept_is_refused_and_leaves_nothing(stage: Topolog
 def test_a_vhost_that_is_closed_tells_its_clients_to_go() -> None:
     stage = TopologyStage().up()
     stage.ask(q())
-    stage.host.close()
+    stage.vhost.close()
     with pytest.raises(PeerError) as refusal:
         stage.ask(methods.QueuePurge(queue="other"))
     assert refusal.value.code is ReplyCode.CONNECTION_FORCED

@@ -13,7 +13,7 @@ from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import Method
 from warren.broker.auth.permissions import Access
-from warren.broker.realm import Client, Owner
+from warren.broker.vhost import Client, Owner
 
 Need = tuple[str, str]  # the right, and for which name
 RIGHTS = ("configure", "write", "read")

@@ -15,7 +15,7 @@ from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.broker.errors import UnknownQueue
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Client, Owner
+from warren.broker.vhost import Client, Owner
 from warren.catalog.queues import QueueRow
 from warren.catalog.rows import Change
 from warren.testing.memory_files import SYNCED
@@ -119,7 +119,7 @@ def test_what_a_connection_declares_after_it_has_gone_goes_at_once(stage: Topolo
 
 def test_nobody_else_uses_an_exclusive_queue(stage: TopologyStage) -> None:
     stage.ask(q(exclusive=True))
-    handle = stage.host.find("q")
+    handle = stage.vhost.find_queue("q")
     stage.declarations.check_owner(stage.client(), handle)
     with pytest.raises(PeerError, match="locked queue 'q'") as refusal:
         stage.declarations.check_owner(stage.client("b"), handle)
@@ -193,7 +193,7 @@ def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> N
     class Watching:
         def __getattr__(self, name: str) -> object:
             if name == "add_queue":
-                served.append("q" in [handle.name for handle in stage.host.every()])
+                served.append("q" in [handle.name for handle in stage.vhost.handles()])
             return getattr(routing, name)
 
     stage.vhost.routing = Watching()  # type: ignore[assignment]
@@ -206,7 +206,7 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
     stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who deletes it waits for the declaration to be done; who declares it must not wait for the deletion."""
-    start, is_in, goes_on = stage.host.start, threading.Event(), threading.Event()
+    start, is_in, goes_on = stage.vhost.start_queue, threading.Event(), threading.Event()
 
     def held_up(row: QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         if not is_in.is_set():
@@ -219,11 +219,11 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
         stage.ask(methods.QueueDelete(queue="q"), "b")
 
     def release() -> None:
-        while not is_in.is_set() or not any(handle.is_deleted for handle in stage.host.every()):
+        while not is_in.is_set() or not any(handle.is_deleted for handle in stage.vhost.handles()):
             time.sleep(0.001)
         goes_on.set()
 
-    monkeypatch.setattr(stage.host, "start", held_up)
+    monkeypatch.setattr(stage.vhost, "start_queue", held_up)
     _together([lambda: _asked(stage, q()), delete, release])
     assert (stage.counts.queues_created, stage.counts.queues_deleted) == (1, 1)
     assert stage.ids() == {}
@@ -272,7 +272,7 @@ def test_a_queue_that_expires_while_it_is_declared_is_made_again_or_kept(stage: 
         stage.pass_ms(30)
         assert stage.ids() == {}
         with pytest.raises(UnknownQueue):
-            stage.host.find("q")
+            stage.vhost.find_queue("q")
 
 
 def _asked(stage: TopologyStage, method: methods.QueueDeclare) -> None:

@@ -14,7 +14,7 @@ from warren.broker.auth.permissions import NameRole, Operation, Right, authorize
 from warren.broker.declarations.errors import check_not_default, exchange_in, failed, locked, not_found, queue_in
 from warren.broker.exchanges.errors import BadBinding
 from warren.broker.exchanges.headers import check_arguments
-from warren.broker.realm import Client, Vhost
+from warren.broker.vhost import Client, Vhost
 from warren.catalog import bindings, exchanges, queues
 from warren.catalog import bindings as auto_delete
 from warren.catalog.bindings import BindingRow
@@ -43,10 +43,10 @@ class BindingDeclarations:
         def work(change: Change) -> BindingRow:
             source, target = self._ends(change, client, asked)
             if source is None:
-                raise not_found(exchange_in(self._vhost.vhost.name, asked.source))
+                raise not_found(exchange_in(self._vhost.row.name, asked.source))
             if target is None:
                 name_in = queue_in if asked.is_queue else exchange_in
-                raise not_found(name_in(self._vhost.vhost.name, asked.target))
+                raise not_found(name_in(self._vhost.row.name, asked.target))
             self._check_owner(client, target)
             if source.type == "headers":
                 _check_headers(asked.arguments)
@@ -86,7 +86,7 @@ class BindingDeclarations:
         self, change: Change, client: Client, asked: BindingRequest
     ) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
         """What is there of both; refused if the key may not be read at the source."""
-        vhost = self._vhost.vhost.id
+        vhost = self._vhost.row.id
         source = exchanges.get(change.connection, vhost, asked.source)
         if source is not None and source.type == "topic":
             authorize_topic(client.access, Right.READ, source.name, asked.routing_key)
@@ -99,7 +99,7 @@ class BindingDeclarations:
             with self._vhost.lock:
                 owner = self._vhost.owners.get(target.id)
             if owner is not client.owner:
-                raise locked(queue_in(self._vhost.vhost.name, target.name))
+                raise locked(queue_in(self._vhost.row.name, target.name))
 
 
 def _check_headers(arguments: Mapping[str, Any]) -> None:

@@ -36,7 +36,7 @@ from warren.broker.declarations.errors import plain, told
 from warren.broker.declarations.exchanges import ExchangeDeclarations
 from warren.broker.declarations.queues import QueueDeclarations
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Client, Owner, Vhost
+from warren.broker.vhost import Client, Owner, Vhost
 
 
 class Declarations:

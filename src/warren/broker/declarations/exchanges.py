@@ -23,7 +23,7 @@ from warren.broker.declarations.errors import (
 )
 from warren.broker.exchanges.routing import ALTERNATE, KINDS
 from warren.broker.queue_arguments import type_of
-from warren.broker.realm import Client, Vhost
+from warren.broker.vhost import Client, Vhost
 from warren.catalog import bindings, exchanges
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.rows import Change
@@ -43,14 +43,14 @@ class ExchangeDeclarations:
 
     def delete(self, client: Client, method: ExchangeDelete) -> ExchangeDeleteOk:
         name = plain(method.exchange)
-        what = exchange_in(self._vhost.vhost.name, name)
+        what = exchange_in(self._vhost.row.name, name)
         check_not_default(name)
         if name.startswith(RESERVED):
             raise refused(f"deletion of system {what} not allowed")
         authorize(client.access, Operation.EXCHANGE_DELETE, {NameRole.EXCHANGE: name})
 
         def work(change: Change) -> list[ExchangeId]:
-            found = exchanges.get(change.connection, self._vhost.vhost.id, name)
+            found = exchanges.get(change.connection, self._vhost.row.id, name)
             if found is None:
                 return []
             if method.if_unused and bindings.is_source(change.connection, found.id):
@@ -70,10 +70,10 @@ class ExchangeDeclarations:
         check_not_default(name)
         authorize(client.access, Operation.EXCHANGE_DECLARE_PASSIVE, {NameRole.EXCHANGE: name})
         if (
-            self._vhost.changes.change(lambda change: exchanges.get(change.connection, self._vhost.vhost.id, name))
+            self._vhost.changes.change(lambda change: exchanges.get(change.connection, self._vhost.row.id, name))
             is None
         ):
-            raise not_found(exchange_in(self._vhost.vhost.name, name))
+            raise not_found(exchange_in(self._vhost.row.name, name))
 
     def _declared(self, client: Client, method: ExchangeDeclare, name: str) -> None:
         if method.type not in KINDS:
@@ -82,12 +82,12 @@ class ExchangeDeclarations:
         authorize(client.access, Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: name})
 
         def work(change: Change) -> tuple[ExchangeRow, bool]:
-            found = exchanges.get(change.connection, self._vhost.vhost.id, name)
+            found = exchanges.get(change.connection, self._vhost.row.id, name)
             if found is not None:
                 return found, False
             self._check_new(client, method, name)
             flags = {"durable": method.durable, "auto_delete": method.auto_delete, "internal": method.internal}
-            vhost_id = self._vhost.vhost.id
+            vhost_id = self._vhost.row.id
             row = exchanges.declare(change, vhost_id, name, method.type, **flags, arguments=method.arguments)
             return row, True
 
@@ -98,7 +98,7 @@ class ExchangeDeclarations:
         row, is_new = self._vhost.changes.change(work, follow)
         if not is_new:
             flags = (method.type, method.durable, method.auto_delete, method.internal)
-            declared_again.check_exchange(exchange_in(self._vhost.vhost.name, name), row, *flags, method.arguments)
+            declared_again.check_exchange(exchange_in(self._vhost.row.name, name), row, *flags, method.arguments)
 
     def _check_new(self, client: Client, method: ExchangeDeclare, name: str) -> None:
         check_name("exchange", name)
@@ -106,7 +106,7 @@ class ExchangeDeclarations:
             return
         alternate = method.arguments[ALTERNATE]
         if not isinstance(alternate, str):
-            what, type_name = exchange_in(self._vhost.vhost.name, name), type_of(alternate)
+            what, type_name = exchange_in(self._vhost.row.name, name), type_of(alternate)
             raise failed(f"invalid type '{type_name}' for arg '{ALTERNATE}' in {what}")
         names = {NameRole.EXCHANGE: name, NameRole.ALTERNATE: alternate}
         authorize(client.access, Operation.EXCHANGE_DECLARE, names)

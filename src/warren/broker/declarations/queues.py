@@ -28,7 +28,7 @@ from warren.broker.errors import QueueDeleted, UnknownQueue
 from warren.broker.queue import Queue
 from warren.broker.queue_arguments import EXCHANGE, TYPE, BadArgument, QueueArguments, check_new, type_of
 from warren.broker.queue_handle import QueueHandle
-from warren.broker.realm import Client, Owner, Vhost
+from warren.broker.vhost import Client, Owner, Vhost
 from warren.catalog import queues
 from warren.catalog.rows import Change
 
@@ -51,32 +51,32 @@ class QueueDeclarations:
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
         name = self.named(client, plain(method.queue))
         authorize(client.access, Operation.QUEUE_DELETE, {NameRole.QUEUE: name})
-        what, ready = queue_in(self._vhost.vhost.name, name), 0
+        what, ready = queue_in(self._vhost.row.name, name), 0
 
         def check(queue: Queue) -> None:
             nonlocal ready
             ready = len(queue.backing)
             if method.if_empty and ready:
                 raise failed(f"{what} not empty")
-            if method.if_unused and len(queue.subscribers):
+            if method.if_unused and len(queue.consumers):
                 raise failed(f"{what} in use")
 
         with suppress(UnknownQueue, QueueDeleted):  # what is not there has gone
-            handle = self._vhost.queues.find(name)
+            handle = self._vhost.find_queue(name)
             self.check_owner(client, handle)
-            self._vhost.queues.delete(handle, check)
+            self._vhost.delete_queue(handle, check)
         return QueueDeleteOk(ready)
 
     def purge(self, client: Client, method: QueuePurge) -> QueuePurgeOk:
         name = self.named(client, method.queue)
         authorize(client.access, Operation.QUEUE_PURGE, {NameRole.QUEUE: name})
         try:
-            handle = self._vhost.queues.find(name)
+            handle = self._vhost.find_queue(name)
             self.check_owner(client, handle)
             count, epoch = self._vhost.queue_api.purge(handle)
         except (UnknownQueue, QueueDeleted) as error:
-            raise not_found(queue_in(self._vhost.vhost.name, name)) from error
-        self._vhost.queues.storage.wait(epoch)
+            raise not_found(queue_in(self._vhost.row.name, name)) from error
+        self._vhost.storage.log.wait(epoch)
         return QueuePurgeOk(count)
 
     # -- what others ask -----------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class QueueDeclarations:
         with self._vhost.lock:
             owner = self._vhost.owners.get(handle.id)
         if owner is not None and owner is not client.owner:
-            raise locked(queue_in(self._vhost.vhost.name, handle.name))
+            raise locked(queue_in(self._vhost.row.name, handle.name))
 
     def release(self, owner: Owner) -> None:
         """A connection has gone, and its exclusive queues go. What it declares from now on goes at once."""
@@ -104,11 +104,11 @@ class QueueDeclarations:
                 self._go(id_)
             except Exception as error:  # the others go all the same
                 what = error.what if isinstance(error, WarrenError) else repr(error)
-                self._vhost.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {what}")
+                self._vhost.report_problem(f"an exclusive queue of {owner.name} could not be deleted: {what}")
 
     def consumer_removed(self, id_: QueueId) -> None:
         """It was the last one: the queue goes, if it is that kind of queue, and nobody else has come."""
-        with self._vhost.queues.storage.catalog.reading() as connection:
+        with self._vhost.storage.catalog.reading() as connection:
             row = queues.by_id(connection, id_)
         if row is not None and row.auto_delete:
             self._go(id_, _check_no_consumers)
@@ -118,9 +118,9 @@ class QueueDeclarations:
     def _look(self, client: Client, name: str) -> QueueDeclareOk:
         authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {NameRole.QUEUE: name})
         while True:
-            row = self._vhost.changes.change(lambda change: queues.get(change.connection, self._vhost.vhost.id, name))
+            row = self._vhost.changes.change(lambda change: queues.get(change.connection, self._vhost.row.id, name))
             if row is None:
-                raise not_found(queue_in(self._vhost.vhost.name, name))
+                raise not_found(queue_in(self._vhost.row.name, name))
             self._check_exclusive(client, row, row.exclusive)
             with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: look again
                 return self._counted(row)
@@ -134,7 +134,7 @@ class QueueDeclarations:
         name = name or self._random_name()
         authorize(client.access, Operation.QUEUE_DECLARE, {NameRole.QUEUE: name})
         durable = method.durable and not method.exclusive
-        what = queue_in(self._vhost.vhost.name, name)
+        what = queue_in(self._vhost.row.name, name)
         with self._vhost.lock:
             self._vhost.counts.queues_declared += 1
         while True:
@@ -153,13 +153,13 @@ class QueueDeclarations:
         problems: list[Exception] = []
 
         def work(change: Change) -> tuple[queues.QueueRow, bool]:
-            found = queues.get(change.connection, self._vhost.vhost.id, name)
+            found = queues.get(change.connection, self._vhost.row.id, name)
             if found is not None:
                 return found, False
             self._check_new(client, method, name)
             row = queues.declare(
                 change,
-                self._vhost.vhost.id,
+                self._vhost.row.id,
                 name,
                 durable=method.durable and not method.exclusive,
                 exclusive=method.exclusive,
@@ -175,7 +175,7 @@ class QueueDeclarations:
         def prepare(told: tuple[queues.QueueRow, bool]) -> None:
             try:
                 if told[1]:
-                    self._vhost.queues.start(told[0], is_patient=False, is_new=True)
+                    self._vhost.start_queue(told[0], is_patient=False, is_new=True)
             except Exception as error:  # the queue is declared: its owner and the routing keep it
                 problems.append(error)
 
@@ -198,7 +198,7 @@ class QueueDeclarations:
 
     def _check_new(self, client: Client, method: QueueDeclare, name: str) -> None:
         """Whether it may be made, and can be."""
-        what, arguments = queue_in(self._vhost.vhost.name, name), method.arguments
+        what, arguments = queue_in(self._vhost.row.name, name), method.arguments
         type_ = arguments.get(TYPE) or "classic"
         dead_letters = arguments.get(EXCHANGE)
         if EXCHANGE in arguments and not isinstance(dead_letters, str):
@@ -209,7 +209,7 @@ class QueueDeclarations:
             authorize(client.access, Operation.QUEUE_DECLARE, names)
         try:
             check_new(arguments)
-            self._vhost.queues.storage.kinds.check(QueueArguments.from_table(arguments))
+            self._vhost.storage.kinds.check(QueueArguments.from_table(arguments))
         except BadArgument as error:
             raise bad_argument(what, error, type_) from error
         if type_ == _QUORUM:
@@ -225,15 +225,15 @@ class QueueDeclarations:
         with self._vhost.lock:
             owner = self._vhost.owners.get(row.id)
         if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
-            raise locked(queue_in(self._vhost.vhost.name, row.name))
+            raise locked(queue_in(self._vhost.row.name, row.name))
 
     def _counted(self, row: queues.QueueRow) -> QueueDeclareOk:
-        handle = self._vhost.queues.start(row)
-        handle.come_up()
+        handle = self._vhost.start_queue(row)
+        handle.wait_started()
         with handle.lock:
             queue = handle.serving()
             queue.use.note()
-            return QueueDeclareOk(row.name, len(queue.backing), len(queue.subscribers))
+            return QueueDeclareOk(row.name, len(queue.backing), len(queue.consumers))
 
     def _random_name(self) -> str:
         raw = b"".join(self._rng.id64().to_bytes(8, "big") for _ in range(2))
@@ -244,11 +244,12 @@ class QueueDeclarations:
     def _go(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
         """Unless somebody else has deleted it, or has a reason why it stays."""
         with suppress(Refused):
-            host = self._vhost.queues
-            handle = host.served(id_) or host.start(host.storage.catalog.queue(id_))  # its first start may have failed
-            host.delete(handle, check)
+            vhost = self._vhost
+            # its first start may have failed
+            handle = vhost.queue_by_id(id_) or vhost.start_queue(vhost.storage.catalog.queue(id_))
+            vhost.delete_queue(handle, check)
 
 
 def _check_no_consumers(queue: Queue) -> None:
-    if len(queue.subscribers):
+    if len(queue.consumers):
         raise Refused(f"queue {queue.name!r} is in use")

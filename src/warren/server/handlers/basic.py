@@ -54,14 +54,14 @@ def handle(channel: ServerChannel, method: Method) -> None:
 
 def _with_queue(channel: ServerChannel, asked: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
     """A queue that nobody has used yet is started first, or found not to be there: that takes the disk."""
-    queues, name = channel.connection.served.vhost.queues, asked.queue or channel.client.last_queue
-    if not name or queues.known(name) is not None:
+    vhost, name = channel.connection.served.vhost, asked.queue or channel.client.last_queue
+    if not name or vhost.started_queue(name) is not None:
         then()
         return
 
     def start() -> None:
         with suppress(UnknownQueue):
-            queues.find(name)
+            vhost.find_queue(name)
 
     channel.connection.offload(start, lambda _: then() if channel.is_open else None, channel.number)
 
@@ -85,16 +85,15 @@ def _consume(channel: ServerChannel, asked: BasicConsume) -> None:
         if handle.queue is None:
             raise _not_found(channel, handle.name, asked)
         try:
-            handle.subscribers.add(consumer)
+            handle.consumers.add(consumer)
         except InUse as error:
             where = f"queue '{handle.name}' in vhost '{channel.client.access.vhost}' in exclusive use"
             raise _refusal(ReplyCode.ACCESS_REFUSED, where, asked) from error
-        handle.subscribers.on_ready = partial(connection.server.schedule_delivery, served, handle)
         handle.queue.use.note()
     channel.consumers[tag] = consumer
     if not asked.no_wait:
         connection.say(channel.number, BasicConsumeOk(tag))
-    served.batch.look(handle)
+    served.batch.schedule_delivery(handle)
 
 
 def _cancel(channel: ServerChannel, asked: BasicCancel) -> None:
@@ -180,7 +179,7 @@ def _queue(channel: ServerChannel, name: str, operation: Operation, asked: Metho
         authorize(client.access, operation, {NameRole.QUEUE: name})
     except AccessRefused as error:
         raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
-    handle = vhost.queues.known(name)
+    handle = vhost.started_queue(name)
     if handle is None:
         raise _not_found(channel, name, asked)
     channel.connection.served.declarations.check_owner(client, handle)

@@ -21,7 +21,7 @@ from warren.amqp.methods import (
     ConfirmSelectOk,
     Method,
 )
-from warren.broker.realm import Client
+from warren.broker.vhost import Client
 from warren.server.channel import ServerChannel
 from warren.server.handlers import basic
 

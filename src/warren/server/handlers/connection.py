@@ -142,7 +142,7 @@ def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
         try:
             if user is None:
                 raise AccessRefused(f"user {connection.user!r} has gone")
-            return served, access_to(server.catalog, user, served.vhost.vhost)
+            return served, access_to(server.catalog, user, served.vhost.row)
         except AccessRefused as error:
             what = f"access to vhost '{name}' refused for user '{connection.user}'"
             raise PeerError(ReplyCode.NOT_ALLOWED, what, *_OPEN) from error

@@ -10,7 +10,7 @@ import pytest
 from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
-from warren.broker.realm import OrderedChanges
+from warren.broker.vhost import OrderedChanges
 from warren.catalog import vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rows import Change
