@@ -18,7 +18,7 @@ from warren.base.threads import SystemThreads, Threads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.queues import QueueRow
-from warren.catalog.rebuild import read_mark, truth_of
+from warren.catalog.rebuild import read_mark, read_state
 from warren.catalog.rows import CATALOG, TABLES, Image, RowKind, decode, id_of, image_of
 from warren.catalog.sql import SqlPlace
 from warren.catalog.vhosts import VhostRow
@@ -112,15 +112,15 @@ def check(catalog: Catalog, database: Database) -> None:
     told = rows_in_sql(catalog)
     assert told == rows_in_log(database)
     view = database.view_now()
-    truth = truth_of(view)
+    state = read_state(view)
     view.close()
-    assert {kind: truth.last.count(kind) for kind in TABLES} == {
+    assert {kind: state.last.count(kind) for kind in TABLES} == {
         kind: sum(each is kind for each, _ in told) for kind in TABLES
     }
-    assert all(id_ <= truth.last.last_id for _, id_ in told)
+    assert all(id_ <= state.last.last_id for _, id_ in told)
     with catalog.reading() as connection:
-        assert read_mark(connection) == (database.log.manifest.state.timeline.id, truth.epoch)
-    assert catalog.applied == truth.epoch <= database.log.durable
+        assert read_mark(connection) == (database.log.manifest.state.timeline.id, state.epoch)
+    assert catalog.applied == state.epoch <= database.log.durable
 
 
 def home(catalog: Catalog) -> VhostRow:

@@ -13,7 +13,7 @@ from warren.base.threads import SystemThreads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.catalog.settings import CatalogSettings
 from warren.embedded.database import open_database
 from warren.files.environment import Environment
@@ -34,7 +34,7 @@ def opened(directory: str, connect: str = "") -> tuple[Database, Catalog]:
     return database, Catalog.open(database, place, SystemThreads())
 
 
-def make(change: Change, number: int) -> None:
+def make(change: RowWriter, number: int) -> None:
     """Change N, in one session: a queue with a binding, and the end of an older one."""
     here = vhosts.declare(change, "/").id
     queue = queues.declare(change, here, f"q{number}", arguments={"number": number})

@@ -6,7 +6,7 @@ from tests.catalog.catalog_stage import CatalogStage, home
 from warren.base.ids import ExchangeId
 from warren.catalog import bindings, exchanges, queues
 from warren.catalog.bindings import is_source, remove_unused, sources_of
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 
 
 def test_who_lost_the_last_binding_goes_and_so_on() -> None:
@@ -14,7 +14,7 @@ def test_who_lost_the_last_binding_goes_and_so_on() -> None:
     catalog = stage.begin()
     vhost = home(catalog)
 
-    def build(change: Change) -> list[exchanges.ExchangeRow]:
+    def build(change: RowWriter) -> list[exchanges.ExchangeRow]:
         queue = queues.declare(change, vhost.id, "q")
         rows = [
             exchanges.declare(change, vhost.id, name, auto_delete=name != "kept") for name in ("a", "b", "c", "kept")
@@ -27,7 +27,7 @@ def test_who_lost_the_last_binding_goes_and_so_on() -> None:
 
     first, second, third, kept = catalog.change(build)
 
-    def unbind(change: Change) -> list[ExchangeId]:
+    def unbind(change: RowWriter) -> list[ExchangeId]:
         queue = queues.get(change.connection, vhost.id, "q")
         assert queue is not None
         assert sources_of(change.connection, queue=queue.id) == [third.id]

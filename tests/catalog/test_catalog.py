@@ -16,7 +16,7 @@ from warren.catalog import bindings, exchanges, permissions, queues, users, vhos
 from warren.catalog.catalog import Catalog, DeletedObjects
 from warren.catalog.equivalence import Inequivalent
 from warren.catalog.rebuild import remove_leftovers
-from warren.catalog.rows import Change, RowKind, row_of
+from warren.catalog.rows import RowKind, RowWriter, row_of
 from warren.catalog.schema import bindings as binding_rows
 from warren.catalog.schema import queues as queue_rows
 from warren.catalog.sql import sql_error
@@ -46,7 +46,7 @@ def test_a_change_stands_when_the_log_has_it_and_sql_fails_to_commit(
     stage: CatalogStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule 16: the log decides. SQL is brought up before the next change, and is told of as a problem until then."""
-    here, sql = home(stage.catalog), stage.catalog._projection._sql
+    here, sql = home(stage.catalog), stage.catalog._sql
     errors = [OperationalError("COMMIT", None, Exception("disk I/O error"))]
     commit = sql.commit
 
@@ -240,7 +240,7 @@ def test_what_is_not_bound_can_be_unbound(catalog: Catalog) -> None:
     queue = declared(catalog, here.id, "orders")
     bound(catalog, "amq.topic", queue, "a")
 
-    def unbind(change: Change, key: str) -> bool:
+    def unbind(change: RowWriter, key: str) -> bool:
         source = exchanges.get(change.connection, here.id, "amq.topic")
         assert source is not None
         return bindings.unbind(change, source, queue, key)
@@ -274,7 +274,7 @@ def test_a_change_that_is_refused_half_way_leaves_nothing_of_it(stage: CatalogSt
     here = home(catalog)
     declared(catalog, here.id, "there", durable=False)
 
-    def work(change: Change) -> None:
+    def work(change: RowWriter) -> None:
         queues.declare(change, here.id, "first")
         queues.declare(change, here.id, "there")
 
@@ -358,7 +358,7 @@ def test_who_is_refused_something_may_go_on_with_the_rest_of_a_change(catalog: C
     here = home(catalog)
     queue = declared(catalog, here.id, "orders")
 
-    def work(change: Change) -> None:
+    def work(change: RowWriter) -> None:
         queues.declare(change, here.id, "before")
         source = exchanges.get(change.connection, here.id, "amq.topic")
         assert source is not None

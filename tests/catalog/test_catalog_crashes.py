@@ -22,7 +22,7 @@ from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rebuild import remove_leftovers
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.snapshot.database import Database
 from warren.testing.memory_files import CrashModel
 
@@ -63,26 +63,26 @@ class Client:
         return "" if own in allowed else f"client {self.name}: {own} is none of {allowed}"
 
 
-def _declare_and_bind(here: VhostId, name: str, keys: list[str], change: Change) -> None:
+def _declare_and_bind(here: VhostId, name: str, keys: list[str], change: RowWriter) -> None:
     queue = queues.declare(change, here, name)
     for key in keys:
         bindings.bind(change, _topic(change, here), queue, key)
 
 
-def _delete(here: VhostId, name: str, change: Change) -> None:
+def _delete(here: VhostId, name: str, change: RowWriter) -> None:
     queue = queues.get(change.connection, here, name)
     assert queue is not None
     queues.delete(change, queue.id)
 
 
-def _bind_or_unbind(here: VhostId, name: str, key: str, change: Change) -> None:
+def _bind_or_unbind(here: VhostId, name: str, key: str, change: RowWriter) -> None:
     queue, source = queues.get(change.connection, here, name), _topic(change, here)
     assert queue is not None
     if not bindings.unbind(change, source, queue, key):
         bindings.bind(change, source, queue, key)
 
 
-def _topic(change: Change, here: VhostId) -> exchanges.ExchangeRow:
+def _topic(change: RowWriter, here: VhostId) -> exchanges.ExchangeRow:
     source = exchanges.get(change.connection, here, "amq.topic")
     assert source is not None
     return source

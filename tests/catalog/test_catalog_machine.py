@@ -19,7 +19,7 @@ from tests.catalog.catalog_stage import CatalogStage, check
 from warren.base.errors import Refused
 from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import CrashModel
 
@@ -125,7 +125,7 @@ class CatalogMachine(RuleBasedStateMachine):
             named = (vhost, source, kind, onto, key)
             is_bound = named in self.model.bindings
 
-            def work(change: Change) -> object:
+            def work(change: RowWriter) -> object:
                 to = queue_of(change, vhost, onto) if kind == "queue" else exchange_of(change, vhost, onto)
                 act = bindings.unbind if is_bound else bindings.bind
                 return act(change, exchange_of(change, vhost, source), to, key)
@@ -141,7 +141,7 @@ class CatalogMachine(RuleBasedStateMachine):
         after.queues.setdefault(("/", "late"), (True, {}))
         after.bindings.add(("/", "amq.topic", "queue", "late", "k"))
 
-        def work(change: Change) -> None:
+        def work(change: RowWriter) -> None:
             queue = queues.declare(change, vhost_id(change, "/"), "late")
             bindings.bind(change, exchange_of(change, "/", "amq.topic"), queue, "k")
 
@@ -222,19 +222,19 @@ class CatalogMachine(RuleBasedStateMachine):
         )
 
 
-def vhost_id(change: Change, name: str) -> VhostId:
+def vhost_id(change: RowWriter, name: str) -> VhostId:
     found = vhosts.get(change.connection, name)
     assert found is not None
     return found.id
 
 
-def queue_of(change: Change, vhost: str, name: str) -> queues.QueueRow:
+def queue_of(change: RowWriter, vhost: str, name: str) -> queues.QueueRow:
     found = queues.get(change.connection, vhost_id(change, vhost), name)
     assert found is not None
     return found
 
 
-def exchange_of(change: Change, vhost: str, name: str) -> exchanges.ExchangeRow:
+def exchange_of(change: RowWriter, vhost: str, name: str) -> exchanges.ExchangeRow:
     found = exchanges.get(change.connection, vhost_id(change, vhost), name)
     assert found is not None
     return found

@@ -15,10 +15,10 @@ from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, ho
 from warren.base.errors import DiskFailure, OutOfRoom, SyncFailed
 from warren.base.ids import Epoch, VhostId
 from warren.catalog import queues
-from warren.catalog.catalog import _PendingChange
+from warren.catalog.catalog import FunctionChange, _PendingChange
 from warren.catalog.equivalence import Inequivalent
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import CATALOG, LAST_CHANGE, Change
+from warren.catalog.rows import CATALOG, LAST_CHANGE, RowWriter
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def stage() -> Iterator[CatalogStage]:
     made.stop()
 
 
-def declaring(vhost_id: VhostId, name: str) -> Callable[[Change], QueueRow]:
+def declaring(vhost_id: VhostId, name: str) -> Callable[[RowWriter], QueueRow]:
     return lambda change: queues.declare(change, vhost_id, name)
 
 
@@ -129,7 +129,7 @@ def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(sta
         sleep(0.001)
     for thread in threads[1:]:
         thread.start()
-    while len(stage.catalog._projection._waiting) < 5:
+    while len(stage.catalog._waiting) < 5:
         sleep(0.001)
     gate.set()
     for thread in threads:
@@ -148,7 +148,7 @@ def test_changes_that_wait_for_a_disk_that_fails_are_all_told(stage: CatalogStag
     for _ in range(2):
         with pytest.raises(SyncFailed):
             stage.catalog.submit(declaring(here.id, "more"))
-    assert not stage.catalog._projection._waiting
+    assert not stage.catalog._waiting
     stage.catalog.close = stage.database.close = lambda: None  # type: ignore[method-assign]
     stage.database.abandon()
 
@@ -157,7 +157,7 @@ def test_a_refusal_takes_all_of_its_own_change_and_nobody_elses_along(stage: Cat
     here = home(stage.catalog)
     first, epoch = stage.catalog.submit(declaring(here.id, "orders"))
 
-    def work(change: Change) -> None:
+    def work(change: RowWriter) -> None:
         queues.declare(change, here.id, "half")
         queues.declare(change, here.id, "orders", durable=False)
 
@@ -225,7 +225,7 @@ def test_a_change_stands_when_the_log_has_it_and_its_savepoint_cannot_be_release
     def fail(savepoint: NestedTransaction) -> None:
         raise OperationalError("RELEASE SAVEPOINT", None, Exception("disk I/O error"))
 
-    def work(change: Change) -> QueueRow:
+    def work(change: RowWriter) -> QueueRow:
         made = queues.declare(change, here.id, "orders")
         monkeypatch.setattr(NestedTransaction, "commit", fail)
         return made
@@ -242,7 +242,7 @@ def test_an_error_of_sqls_disk_does_not_lose_the_changes_of_others(stage: Catalo
     here = home(stage.catalog)
     _, epoch = stage.catalog.submit(declaring(here.id, "orders"))
 
-    def work(change: Change) -> None:
+    def work(change: RowWriter) -> None:
         change.connection.exec_driver_sql("ROLLBACK")
         raise OperationalError("INSERT", None, Exception("disk I/O error"))
 
@@ -258,16 +258,16 @@ def test_who_comes_behind_an_error_of_sqls_disk_finds_what_the_log_has(stage: Ca
     here = home(stage.catalog)
     stage.catalog.submit(declaring(here.id, "orders"))
 
-    def break_down(change: Change) -> None:
+    def break_down(change: RowWriter) -> None:
         change.connection.exec_driver_sql("ROLLBACK")
         raise OperationalError("INSERT", None, Exception("disk I/O error"))
 
-    def work(change: Change) -> QueueRow | None:
+    def work(change: RowWriter) -> QueueRow | None:
         queues.declare(change, here.id, "more")
         return queues.get(change.connection, here.id, "orders")
 
-    broken = _PendingChange(break_down)
-    stage.catalog._projection._waiting.append(broken)
+    broken = _PendingChange(FunctionChange(break_down), None)
+    stage.catalog._waiting.append(broken)
     assert stage.catalog.change(work) is not None
     assert isinstance(broken.error, DiskFailure)
     assert names(stage.catalog) == ["more", "orders"]
@@ -291,7 +291,7 @@ def test_a_log_that_cannot_be_synced_leaves_sql_where_it_was() -> None:
 def test_an_error_in_the_work_leaves_no_transaction_open(stage: CatalogStage) -> None:
     here = home(stage.catalog)
 
-    def work(change: Change) -> None:
+    def work(change: RowWriter) -> None:
         queues.declare(change, here.id, "orders")
         raise KeyError("a fault of the caller")
 

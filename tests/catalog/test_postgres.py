@@ -19,7 +19,7 @@ from warren.catalog import exchanges, queues, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.postgres import LOCK, PostgresPlace
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.catalog.sql import SqlUnavailable, parsed
 from warren.testing.fakes import SeededRandom
 
@@ -100,7 +100,7 @@ def test_a_connection_lost_in_mid_change_leaves_nothing_of_it(
     """Nothing of it was in the log: whoever asked is told, and may ask again."""
     here = home(stage.catalog)
 
-    def work(change: Change) -> QueueRow:
+    def work(change: RowWriter) -> QueueRow:
         queues.declare(change, here.id, "first")
         postgres.cut_off(database)
         return queues.declare(change, here.id, "second")

@@ -17,7 +17,7 @@ from warren.base.threads import SystemThreads
 from warren.catalog import permissions, queues, users, vhosts
 from warren.catalog import permissions as topic_permissions
 from warren.catalog.catalog import Catalog
-from warren.catalog.rebuild import ForeignCatalog, bring, read_mark
+from warren.catalog.rebuild import ForeignCatalog, read_mark, rebuild_sql
 from warren.catalog.rows import CATALOG, LAST_CHANGE, LastChange, RowKind, encode, key_of
 from warren.catalog.schema import queues as queue_rows
 from warren.catalog.sql import SqlPlace
@@ -75,7 +75,7 @@ def statements_of_bringing(stage: CatalogStage) -> list[str]:
     told: list[str] = []
     event.listen(sql.connection, "before_cursor_execute", lambda *heard: told.append(heard[2]))
     view = database.view_now()
-    bring(sql, view, database.log.manifest.state.timeline)
+    rebuild_sql(sql, view, database.log.manifest.state.timeline)
     view.close()
     sql.close()
     database.close()
@@ -276,7 +276,7 @@ def test_a_mark_keeps_all_64_bits_of_a_timeline() -> None:
     top = Timeline(TimelineId((1 << 64) - 1), (Ancestor(stage.database.log.manifest.state.timeline.id, Epoch(0)),))
     database = stage.open()
     view = database.view_now()
-    bring(sql, view, top)
+    rebuild_sql(sql, view, top)
     with sql.reading() as connection:
         assert read_mark(connection) == ((1 << 64) - 1, 0)
     view.close()

@@ -10,7 +10,7 @@ from tests.catalog.test_catalog_machine import NAMES, VHOSTS, CatalogMachine, vh
 from warren.base.ids import UserId
 from warren.catalog import permissions, users, vhosts
 from warren.catalog import permissions as topic_permissions
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 
 PATTERNS = st.sampled_from(["", ".*"])
 
@@ -36,7 +36,7 @@ class UsersMachine(CatalogMachine):
     def permit(self, name: str, vhost: str, pattern: str) -> None:
         if name in self.users and vhost in self.model.vhosts:
 
-            def work(change: Change) -> None:
+            def work(change: RowWriter) -> None:
                 both = user_id(change, name), vhost_id(change, vhost)
                 permissions.put(change, *both, "", "", pattern)
                 topic_permissions.put_topic(change, *both, "e", "", pattern)
@@ -67,7 +67,7 @@ class UsersMachine(CatalogMachine):
         assert {(by_id[each.user_id].name, spaces[each.vhost_id]): each.read for each in topics} == self.topics
 
 
-def user_id(change: Change, name: str) -> UserId:
+def user_id(change: RowWriter, name: str) -> UserId:
     found = users.get(change.connection, name)
     assert found is not None
     return found.id

@@ -225,7 +225,7 @@ def test_declarations_of_many_clients_share_a_sync(tmp_path: Path, monkeypatch: 
         for number, client in enumerate(connected[1:], 1):
             client.say(1, methods.QueueDeclare(queue=f"q{number}", durable=True))
         deadline = time.monotonic() + 30
-        while len(broker.catalog._projection._waiting) < clients - 1:
+        while len(broker.catalog._waiting) < clients - 1:
             assert time.monotonic() < deadline, "they do not wait together"
             time.sleep(0.001)
         may_sync.set()

@@ -47,7 +47,7 @@ def abandons_the_whole_batch(real: Function) -> Function:
 
 
 def raises_when_sql_fails(real: Function) -> Function:
-    def note_behind(projection: Any, error: Exception) -> None:
+    def note_behind(catalog: Any, error: Exception) -> None:
         raise error
 
     return note_behind
@@ -107,13 +107,13 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "sql-decides", "a change that the log has fails when SQL cannot commit it", (TESTS,),
-        (Patch("warren.catalog.catalog:Projection._note_behind", raises_when_sql_fails),),
+        (Patch("warren.catalog.catalog:Catalog._note_behind", raises_when_sql_fails),),
         known=("tests/catalog/test_catalog_projection.py::test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails",),
     ),
     Fault(
         "ticket-kept", "a change that fails keeps those behind it waiting", (TESTS,),
-        (Patch("warren.broker.realm:OrderedChanges._release", does_nothing),),
-        known=("tests/broker/test_realm_ordered_changes.py",),
+        (Patch("warren.catalog.catalog:ChangeOrder.release_ticket", does_nothing),),
+        known=("tests/catalog/test_catalog_change_order.py",),
     ),
     Fault(
         "applied-for-a-reader", "a paged message is read by applying the log in the event loop", (TESTS,),

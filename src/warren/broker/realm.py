@@ -2,20 +2,6 @@
 
 Neither knows of sockets: AMQP makes one of each for its connections and channels, others may do the same.
 
-Changes of the catalog, and what follows from them in memory, in one order.
-
-    work, in the catalog: 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
-                                      appended       prepare
-
-The catalog does one change after the other, and makes several durable together. Whoever is durable first must not be
-the first to tell the routing, or a queue would be forgotten before it is known. So each change takes a number as the
-last thing that it does, and what follows from it waits until those before it have followed.
-
-Always true: an answer follows everything that was changed before it was found; of a change that failed nothing follows,
-and of a change that is durable everything does, also if `appended` or `prepare` raises. `appended` runs when the change
-can be refused no more and is not durable yet, `prepare` when it is durable and before it follows. Both run without a
-lock, and neither may wait for other changes. Every number that was taken is released.
-
 A vhost as it is served: its queues, how messages find them, and to whom exclusive ones belong.
 
 `routing` and `owners` are read and changed with `lock` held; nobody waits for anything else meanwhile. The catalog has
@@ -27,12 +13,10 @@ its bindings, and the exchanges that go with these, are one change of the catalo
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from warren.base.ids import Epoch, ExchangeId, QueueId
+from warren.base.ids import ExchangeId, QueueId
 from warren.base.threads import Condition
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
@@ -41,8 +25,8 @@ from warren.broker.queue_api import QueueApi
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.vhost import VhostQueues
 from warren.catalog import bindings, queues
-from warren.catalog.catalog import Catalog
-from warren.catalog.rows import Change
+from warren.catalog.catalog import CatalogChange, ChangeOrder, FunctionChange
+from warren.catalog.rows import RowWriter
 from warren.catalog.vhosts import VhostRow
 
 
@@ -64,78 +48,6 @@ class Client:
     last_queue: str = ""  # declared last: it is meant where a method names none
 
 
-Result = TypeVar("Result")
-
-
-class OrderedChanges:
-    def __init__(self, catalog: Catalog, lock: Condition) -> None:
-        """`lock` is held while something follows."""
-        self._catalog = catalog
-        self._lock = lock
-        self._newest = 0
-        self._open: deque[int] = deque()  # changes from which nothing has followed yet
-
-    def change(
-        self,
-        work: Callable[[Change], Result],
-        follow: Callable[[Result], None] = lambda result: None,
-        prepare: Callable[[Result], None] = lambda result: None,
-        appended: Callable[[Result], None] = lambda result: None,
-    ) -> Result:
-        numbers: list[int] = []
-
-        def numbered(change: Change) -> Result:
-            result = work(change)
-            numbers.append(self._taken())
-            return result
-
-        try:
-            result, epoch = self._catalog.submit(numbered)
-        except BaseException:
-            self._release(numbers)
-            raise
-        try:
-            appended(result)
-        finally:
-            self._settle(numbers, epoch)
-            try:
-                prepare(result)
-            finally:
-                self._follow(numbers[0], follow, result)
-        return result
-
-    def _settle(self, numbers: list[int], epoch: Epoch) -> None:
-        try:
-            self._catalog.settle(epoch)
-        except BaseException:  # the log has failed
-            self._release(numbers)
-            raise
-
-    def _follow(self, number: int, follow: Callable[[Result], None], result: Result) -> None:
-        """In the order of numbers. Whatever is raised on the way, those behind it do not wait for this one."""
-        with self._lock:
-            try:
-                while self._open[0] != number:
-                    self._lock.wait()
-                follow(result)
-            finally:
-                self._open.remove(number)
-                self._lock.notify_all()
-
-    def _taken(self) -> int:
-        """Called by one thread at a time, in the order of changes."""
-        with self._lock:
-            self._newest += 1
-            self._open.append(self._newest)
-            return self._newest
-
-    def _release(self, numbers: list[int]) -> None:
-        with self._lock:
-            for number in numbers:
-                self._open.remove(number)
-            self._lock.notify_all()
-
-
 class Vhost:
     def __init__(
         self, vhost: VhostRow, host: VhostQueues, routing: Routing, queue_api: QueueApi, lock: Condition
@@ -147,7 +59,7 @@ class Vhost:
         self.lock = lock
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
         self.counts = MessageCounters()  # whoever serves clients puts his own here
-        self.changes = OrderedChanges(host.storage.catalog, lock)  # all that touch the routing
+        self._change_order = ChangeOrder(lock)
         host.add = self._add
         host.remove = self._remove
 
@@ -163,23 +75,50 @@ class Vhost:
         if owner is not None:
             owner.exclusive.discard(id_)
 
-    def _add(self, work: Callable[[Change], queues.QueueRow]) -> queues.QueueRow:
-        """A queue that a program declares: clients of AMQP declare more about theirs (queue_topology)."""
-        return self.changes.change(work, self.routing.add_queue)
+    def apply(self, change: CatalogChange) -> None:
+        """Make a change of the catalog that the routing follows, or a lookup whose result the routing must have."""
+        self.queues.storage.catalog.apply(change, self._change_order)
+
+    def _add(self, declare: Callable[[RowWriter], queues.QueueRow]) -> queues.QueueRow:
+        """A queue that a program declares: AMQP clients declare more about theirs (declarations/queues)."""
+        change = _EmbeddedDeclaration(self, declare)
+        self.apply(change)
+        return change.result
 
     def _remove(self, handle: QueueHandle, drop: Callable[[], None]) -> None:
-        """`drop`: what is in it goes, and it ends. Called when the name is removed in the log."""
+        self.apply(_QueueRemoval(self, handle.id, drop))
 
-        def work(change: Change) -> list[ExchangeId]:
-            sources = bindings.sources_of(change.connection, queue=handle.id)
-            queues.delete(change, handle.id)
-            return bindings.remove_unused(change, sources)
 
-        def follow(exchanges: list[ExchangeId]) -> None:
-            self.counts.queues_deleted += 1
-            self.disown(handle.id)
-            self.routing.remove_queue(handle.id)
-            for id_ in exchanges:
-                self.routing.remove_exchange(id_)
+class _EmbeddedDeclaration(FunctionChange[queues.QueueRow]):
+    def __init__(self, vhost: Vhost, declare: Callable[[RowWriter], queues.QueueRow]) -> None:
+        super().__init__(declare)
+        self._vhost = vhost
 
-        self.changes.change(work, follow, appended=lambda _: drop())
+    def update_routing(self) -> None:
+        self._vhost.routing.add_queue(self.result)
+
+
+class _QueueRemoval(CatalogChange):
+    """A queue's name, its bindings, and the exchanges that are deleted with these."""
+
+    def __init__(self, vhost: Vhost, id_: QueueId, drop: Callable[[], None]) -> None:
+        """`drop`: deletes the queue's messages and ends it, once the log has the removal of the name."""
+        self._vhost = vhost
+        self._id = id_
+        self._drop = drop
+        self._exchanges: list[ExchangeId] = []
+
+    def write(self, writer: RowWriter) -> None:
+        sources = bindings.sources_of(writer.connection, queue=self._id)
+        queues.delete(writer, self._id)
+        self._exchanges = bindings.remove_unused(writer, sources)
+
+    def on_logged(self) -> None:
+        self._drop()
+
+    def update_routing(self) -> None:
+        self._vhost.counts.queues_deleted += 1
+        self._vhost.disown(self._id)
+        self._vhost.routing.remove_queue(self._id)
+        for id_ in self._exchanges:
+            self._vhost.routing.remove_exchange(id_)

@@ -32,7 +32,7 @@ from warren.broker.timers import Timers
 from warren.broker.unit_of_work import OpenUnitOfWork, RejectedPublish, UnitOfWork, WiderLocksNeeded
 from warren.catalog import queues
 from warren.catalog.catalog import Catalog, DeletedObjects
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.files.environment import Environment
 from warren.queue_index.batch import IndexBatch
 from warren.queue_index.row_format import Counters
@@ -94,7 +94,7 @@ class VhostQueues:
         self._is_closed = False
         self._is_settling = False
         # The name of a queue comes and goes by these two; who keeps more about it does that instead.
-        self.add: Callable[[Callable[[Change], queues.QueueRow]], queues.QueueRow] = storage.catalog.change
+        self.add: Callable[[Callable[[RowWriter], queues.QueueRow]], queues.QueueRow] = storage.catalog.change
         self.remove: Callable[[QueueHandle, Callable[[], None]], None] = self._removed
         self.problems: list[str] = []
         self.timers = Timers(environment.threads, environment.clock, self.look, environment.background)
@@ -143,7 +143,7 @@ class VhostQueues:
         """The queue of this name, made if there is none; refused if there is another one. Durable when it returns."""
         self.storage.kinds.check(arguments)
 
-        def work(change: Change) -> queues.QueueRow:
+        def work(change: RowWriter) -> queues.QueueRow:
             return queues.declare(change, self.id, name, durable=durable, arguments=arguments.to_table())
 
         while True:

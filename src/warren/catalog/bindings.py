@@ -22,7 +22,7 @@ from warren.base.ids import BindingId, ExchangeId, QueueId, VhostId
 from warren.catalog import exchanges
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Arguments, Change, RowKind, checked_name, from_json, row_of, to_json
+from warren.catalog.rows import Arguments, RowKind, RowWriter, checked_name, from_json, row_of, to_json
 from warren.catalog.schema import bindings
 from warren.catalog.schema import exchanges as exchange_rows
 
@@ -39,7 +39,7 @@ class BindingRow:
 
 
 def bind(
-    change: Change,
+    writer: RowWriter,
     source: ExchangeRow,
     target: QueueRow | ExchangeRow,
     routing_key: str = "",
@@ -47,13 +47,13 @@ def bind(
 ) -> BindingRow:
     """The binding that there is, or a new one."""
     image = _image(source, target, routing_key, arguments)
-    found = _like(change.connection, image)
+    found = _like(writer.connection, image)
     if found is not None:
         return found
     if not source.name:
         raise Refused("the default exchange has a binding to every queue, and takes no other", "use another exchange")
     try:
-        id_ = BindingId(change.insert(RowKind.BINDING, image))
+        id_ = BindingId(writer.insert(RowKind.BINDING, image))
     except IntegrityError as error:
         raise Refused(
             f"{source.name!r} cannot be bound to {target.name!r}: one of them is not there, or in another vhost",
@@ -64,16 +64,16 @@ def bind(
 
 
 def unbind(
-    change: Change,
+    writer: RowWriter,
     source: ExchangeRow,
     target: QueueRow | ExchangeRow,
     routing_key: str = "",
     arguments: Arguments | None = None,
 ) -> bool:
     """Whether there was such a binding."""
-    found = _like(change.connection, _image(source, target, routing_key, arguments))
+    found = _like(writer.connection, _image(source, target, routing_key, arguments))
     if found is not None:
-        change.remove(RowKind.BINDING, [found.id])
+        writer.remove(RowKind.BINDING, [found.id])
     return found is not None
 
 
@@ -141,16 +141,16 @@ def is_source(connection: Connection, id_: int) -> bool:
     return connection.execute(asked).one_or_none() is not None
 
 
-def remove_unused(change: Change, candidates: Iterable[int]) -> list[ExchangeId]:
+def remove_unused(writer: RowWriter, candidates: Iterable[int]) -> list[ExchangeId]:
     """Those of these exchanges, and of the ones before them, that have lost their last binding and go with it."""
     gone: list[ExchangeId] = []
     left = list(candidates)
     while left:
         id_ = ExchangeId(left.pop())
-        if not _is_auto_delete(change.connection, id_) or is_source(change.connection, id_):
+        if not _is_auto_delete(writer.connection, id_) or is_source(writer.connection, id_):
             continue
-        left += sources_of(change.connection, exchange=id_)
-        exchanges.delete(change, id_)
+        left += sources_of(writer.connection, exchange=id_)
+        exchanges.delete(writer, id_)
         gone.append(id_)
     return gone
 

@@ -28,7 +28,7 @@ from sqlalchemy.exc import IntegrityError
 
 from warren.base.errors import Refused
 from warren.base.ids import PermissionId, TopicPermissionId, UserId, VhostId
-from warren.catalog.rows import Change, RowKind, checked_name
+from warren.catalog.rows import RowKind, RowWriter, checked_name
 from warren.catalog.schema import permissions, topic_permissions
 
 
@@ -42,27 +42,27 @@ class PermissionRow:
     read: str
 
 
-def put(change: Change, user_id: UserId, vhost_id: VhostId, configure: str, write: str, read: str) -> PermissionRow:
+def put(writer: RowWriter, user_id: UserId, vhost_id: VhostId, configure: str, write: str, read: str) -> PermissionRow:
     """Permit this much, and no more than this."""
     patterns = {"configure": configure, "write": write, "read": read}
-    row = _row(change.connection, user_id, vhost_id)
+    row = _row(writer.connection, user_id, vhost_id)
     if row is not None:
         if any(row[name] != pattern for name, pattern in patterns.items()):
-            change.replace(RowKind.PERMISSION, row, **patterns)
+            writer.replace(RowKind.PERMISSION, row, **patterns)
         return PermissionRow(PermissionId(row["id"]), user_id, vhost_id, **patterns)
     try:
-        id_ = change.insert(RowKind.PERMISSION, {"user_id": user_id, "vhost_id": vhost_id} | patterns)
+        id_ = writer.insert(RowKind.PERMISSION, {"user_id": user_id, "vhost_id": vhost_id} | patterns)
     except IntegrityError as error:
         what = f"nothing can be permitted to user {user_id} in vhost {vhost_id}: one of them is not there"
         raise Refused(what, "make both first") from error
     return PermissionRow(PermissionId(id_), user_id, vhost_id, **patterns)
 
 
-def clear(change: Change, user_id: UserId, vhost_id: VhostId) -> bool:
+def clear(writer: RowWriter, user_id: UserId, vhost_id: VhostId) -> bool:
     """Whether anything had been permitted."""
-    row = _row(change.connection, user_id, vhost_id)
+    row = _row(writer.connection, user_id, vhost_id)
     if row is not None:
-        change.remove(RowKind.PERMISSION, [row["id"]])
+        writer.remove(RowKind.PERMISSION, [row["id"]])
     return row is not None
 
 
@@ -104,33 +104,33 @@ class TopicPermissionRow:
 
 
 def put_topic(
-    change: Change, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str
+    writer: RowWriter, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str
 ) -> TopicPermissionRow:
     """Permit keys like these, and no others."""
     checked_name("the exchange", exchange, may_be_empty=True)
     patterns = {"write": write, "read": read}
-    row = _topic_row(change.connection, user_id, vhost_id, exchange)
+    row = _topic_row(writer.connection, user_id, vhost_id, exchange)
     if row is not None:
         if any(row[name] != pattern for name, pattern in patterns.items()):
-            change.replace(RowKind.TOPIC_PERMISSION, row, **patterns)
+            writer.replace(RowKind.TOPIC_PERMISSION, row, **patterns)
         return TopicPermissionRow(TopicPermissionId(row["id"]), user_id, vhost_id, exchange, **patterns)
     image = {"user_id": user_id, "vhost_id": vhost_id, "exchange": exchange} | patterns
     try:
-        id_ = change.insert(RowKind.TOPIC_PERMISSION, image)
+        id_ = writer.insert(RowKind.TOPIC_PERMISSION, image)
     except IntegrityError as error:
         what = f"no topics can be permitted to user {user_id} in vhost {vhost_id}: one of them is not there"
         raise Refused(what, "make both first") from error
     return TopicPermissionRow(TopicPermissionId(id_), user_id, vhost_id, exchange, **patterns)
 
 
-def clear_topic(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
+def clear_topic(writer: RowWriter, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
     """For one exchange, or for all of the vhost; how many there were."""
     found = [
         each.id
-        for each in every_topic(change.connection, user_id, vhost_id)
+        for each in every_topic(writer.connection, user_id, vhost_id)
         if exchange is None or each.exchange == exchange
     ]
-    change.remove(RowKind.TOPIC_PERMISSION, found)
+    writer.remove(RowKind.TOPIC_PERMISSION, found)
     return len(found)
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from warren.base.errors import Refused
 from warren.base.ids import BindingId, QueueId, VhostId
 from warren.catalog.equivalence import check_same
-from warren.catalog.rows import Arguments, Change, RowKind, checked_name, from_json, image_of, to_json
+from warren.catalog.rows import Arguments, RowKind, RowWriter, checked_name, from_json, image_of, to_json
 from warren.catalog.schema import bindings, queues
 
 
@@ -34,7 +34,7 @@ class QueueRow:
 
 
 def declare(
-    change: Change,
+    writer: RowWriter,
     vhost_id: VhostId,
     name: str,
     *,
@@ -46,25 +46,25 @@ def declare(
     """The queue of this name; it is made if there is none, and refused if there is another one."""
     image = {"vhost_id": vhost_id, "name": checked_name("the queue", name), "durable": durable}
     image |= {"exclusive": exclusive, "auto_delete": auto_delete, "arguments": to_json(arguments)}
-    row = _row(change.connection, vhost_id, name)
+    row = _row(writer.connection, vhost_id, name)
     if row is not None:
         check_same(f"queue {name!r}", image_of(RowKind.QUEUE, row), image)
         return _queue(row)
     try:
-        id_ = QueueId(change.insert(RowKind.QUEUE, image))
+        id_ = QueueId(writer.insert(RowKind.QUEUE, image))
     except IntegrityError as error:
         raise Refused(f"queue {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
     return QueueRow(id_, vhost_id, name, durable, exclusive, auto_delete, dict(arguments or {}))
 
 
-def delete(change: Change, id_: QueueId) -> list[BindingId]:
+def delete(writer: RowWriter, id_: QueueId) -> list[BindingId]:
     """The bindings that went with it."""
-    if by_id(change.connection, id_) is None:
+    if by_id(writer.connection, id_) is None:
         raise Refused(f"there is no queue {id_}")
     asked = select(bindings.c.id).where(bindings.c.queue_id == id_)
-    found = [BindingId(each) for each in change.connection.execute(asked).scalars()]
-    change.gone_with_it(RowKind.BINDING, found)
-    change.remove(RowKind.QUEUE, [id_])
+    found = [BindingId(each) for each in writer.connection.execute(asked).scalars()]
+    writer.gone_with_it(RowKind.BINDING, found)
+    writer.remove(RowKind.QUEUE, [id_])
     return found
 
 

@@ -53,7 +53,7 @@ from sqlalchemy.exc import IntegrityError
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, ExchangeId, QueueId, TimelineId
 from warren.catalog import exchanges, queues
-from warren.catalog.rows import CATALOG, LAST_CHANGE, TABLES, Change, LastChange, RowKind, decode, id_of, row_of
+from warren.catalog.rows import CATALOG, LAST_CHANGE, TABLES, LastChange, RowKind, RowWriter, decode, id_of, row_of
 from warren.catalog.schema import applied
 from warren.catalog.schema import exchanges as exchange_rows
 from warren.catalog.schema import queues as queue_rows
@@ -93,25 +93,25 @@ class CatalogState(NamedTuple):
     last: LastChange
 
 
-def truth_of(view: StoreReader) -> CatalogState:
+def read_state(view: StoreReader) -> CatalogState:
     found = view.get(CATALOG, LAST_CHANGE)
     if found is None:
         return CatalogState(Epoch(0), LastChange())
     return CatalogState(Epoch(found.version[0]), LastChange.decode(found.value))
 
 
-def bring(sql: SqlDatabase, view: StoreReader, timeline: Timeline) -> tuple[CatalogState, str]:
+def rebuild_sql(sql: SqlDatabase, view: StoreReader, timeline: Timeline) -> tuple[CatalogState, str]:
     """Make SQL what the view shows; what the view says, and what an operator should know about it."""
-    truth = truth_of(view)
+    state = read_state(view)
     with sql.reading() as connection:
         mark, counts = read_mark(connection), _counts(connection)
-    is_whole = all(counts[kind] == truth.last.count(kind) for kind in TABLES)
-    told = _objection(sql.where, mark, truth, timeline, is_whole)
-    is_same = mark == SqlMark(timeline.id, truth.epoch) and is_whole
+    is_whole = all(counts[kind] == state.last.count(kind) for kind in TABLES)
+    told = _objection(sql.where, mark, state, timeline, is_whole)
+    is_same = mark == SqlMark(timeline.id, state.epoch) and is_whole
     if not is_same:
         keeps = not told and mark is not None
-        _write(sql, view, truth, timeline.id, mark.epoch if keeps and mark is not None else None)
-    return truth, told
+        _write(sql, view, state, timeline.id, mark.epoch if keeps and mark is not None else None)
+    return state, told
 
 
 def check_rows(sql: SqlDatabase, view: StoreReader) -> None:
@@ -120,9 +120,9 @@ def check_rows(sql: SqlDatabase, view: StoreReader) -> None:
     with sql.reading() as connection:
         for kind, table in TABLES.items():
             rows = connection.execute(select(table).order_by(table.c.id)).mappings()
-            for row, truth in zip_longest(rows, view.prefix(CATALOG, kind.value)):
-                if row is None or truth is None or dict(row) != _made(kind, truth):
-                    id_ = id_of(truth.key) if row is None else row["id"]
+            for row, logged in zip_longest(rows, view.prefix(CATALOG, kind.value)):
+                if row is None or logged is None or dict(row) != _made(kind, logged):
+                    id_ = id_of(logged.key) if row is None else row["id"]
                     what = f"row {id_} of its table {table.name} differs from the log"
                     raise SqlDamage(
                         f"the SQL catalog is damaged: {what}", sql.where, 0, "it is made again from the log"
@@ -140,7 +140,7 @@ def write_mark(connection: Connection, mark: SqlMark) -> None:
         connection.execute(insert(applied).values(id=1, **values))
 
 
-def _objection(where: str, mark: SqlMark | None, truth: CatalogState, timeline: Timeline, is_whole: bool) -> str:
+def _objection(where: str, mark: SqlMark | None, state: CatalogState, timeline: Timeline, is_whole: bool) -> str:
     """Why SQL cannot be gone on from; empty if it can."""
     if mark is None:
         return ""
@@ -152,15 +152,15 @@ def _objection(where: str, mark: SqlMark | None, truth: CatalogState, timeline: 
                 _WAY_OUT,
             )
         return f"the SQL catalog was of timeline {mark.timeline:016x}, which this log has left: it was made again"
-    if mark.epoch > truth.epoch:
-        lost = f"the log's last change of the catalog is of epoch {truth.epoch}: what came behind it is not in the log"
+    if mark.epoch > state.epoch:
+        lost = f"the log's last change of the catalog is of epoch {state.epoch}: what came behind it is not in the log"
         return f"the SQL catalog had come to epoch {mark.epoch}, {lost}, and SQL was put back"
-    if mark.epoch == truth.epoch and not is_whole:
+    if mark.epoch == state.epoch and not is_whole:
         return f"the SQL catalog did not hold what it had at epoch {mark.epoch}: it was made again"
     return ""
 
 
-def _write(sql: SqlDatabase, view: StoreReader, truth: CatalogState, timeline: TimelineId, after: Epoch | None) -> None:
+def _write(sql: SqlDatabase, view: StoreReader, state: CatalogState, timeline: TimelineId, after: Epoch | None) -> None:
     """In one transaction; `after` an epoch, or all of it."""
     try:
         with sql.transaction() as connection:
@@ -168,10 +168,10 @@ def _write(sql: SqlDatabase, view: StoreReader, truth: CatalogState, timeline: T
                 _remove_gone(connection, kind, view, is_all=after is None)
             for kind in TABLES:
                 count = _put_newer(connection, kind, view, after or Epoch(0))
-                if count != truth.last.count(kind):
+                if count != state.last.count(kind):
                     what = f"the log holds {count} rows of kind {kind.name.lower()}, its last change of the catalog "
-                    raise Damage(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}")
-            write_mark(connection, SqlMark(timeline, truth.epoch))
+                    raise Damage(f"{what}(epoch {state.epoch}) counted {state.last.count(kind)}")
+            write_mark(connection, SqlMark(timeline, state.epoch))
     except SqlDamage:
         raise
     except Damage as error:
@@ -228,7 +228,7 @@ _Key = tuple[str, tuple[str, ...], tuple[Any, ...]]  # table, columns, values
 def make_whole(database: Database) -> list[str]:
     """Let the log's catalog be what can be had of it; what was done, for people. Durable when it returns."""
     with closing(database.view_now()) as view:
-        last, kept, lost = truth_of(view).last, _ValidRows(), list[StoreRow]()
+        last, kept, lost = read_state(view).last, _ValidRows(), list[StoreRow]()
         for kind, row in _rows(view):
             if not kept.takes(kind, row):
                 lost.append(row)
@@ -308,14 +308,14 @@ def _put_away(database: Database, rows: list[StoreRow]) -> None:
     replace(environment.files, join(directory, f"catalog-rows-{environment.rng.id64():016x}.txt"), [told.encode()])
 
 
-def remove_leftovers(change: Change) -> set[QueueId]:
+def remove_leftovers(writer: RowWriter) -> set[QueueId]:
     """The queues that went; whatever is in them goes, too."""
-    connection = change.connection
+    connection = writer.connection
     is_left = or_(not_(queue_rows.c.durable), queue_rows.c.exclusive)
     gone = {QueueId(id_) for id_ in connection.execute(select(queue_rows.c.id).where(is_left)).scalars()}
     for id_ in sorted(gone):
-        queues.delete(change, id_)
+        queues.delete(writer, id_)
     passing = select(exchange_rows.c.id).where(not_(exchange_rows.c.durable)).order_by(exchange_rows.c.id)
     for each in list(connection.execute(passing).scalars()):
-        exchanges.delete(change, ExchangeId(each))
+        exchanges.delete(writer, ExchangeId(each))
     return gone

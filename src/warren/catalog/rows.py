@@ -213,7 +213,7 @@ _IDS_AT_ONCE = 500  # SQL takes only so many values in one statement
 NAME_BYTES_MAX = 255
 
 
-class Change:
+class RowWriter:
     """Made by `Projection`; whoever works with it reads and writes by its connection."""
 
     def __init__(self, connection: Connection, take_id: Callable[[], int], last: LastChange) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, select
 
 from warren.base.errors import Refused
 from warren.base.ids import UserId
-from warren.catalog.rows import TABLES, Change, RowKind, checked_name, image_of
+from warren.catalog.rows import TABLES, RowKind, RowWriter, checked_name, image_of
 from warren.catalog.schema import users
 
 TAG_COUNT_MAX = 64
@@ -38,7 +38,7 @@ class UserRow:
 
 
 def put(
-    change: Change,
+    writer: RowWriter,
     name: str,
     password_hash: str,
     hashing_algorithm: str,
@@ -51,34 +51,34 @@ def put(
     fields["tags"] = _checked_tags(tags)
     if limits is not None:
         fields["limits"] = _checked_limits(limits)
-    row = _row(change.connection, checked_name("the user", name))
+    row = _row(writer.connection, checked_name("the user", name))
     if row is not None:
-        return _replaced(change, row, fields)
+        return _replaced(writer, row, fields)
     image = {"name": name, "limits": {}} | fields
-    id_ = UserId(change.insert(RowKind.USER, image))
+    id_ = UserId(writer.insert(RowKind.USER, image))
     return UserRow(id_, name, password_hash, hashing_algorithm, tuple(fields["tags"]), image["limits"])
 
 
-def change_password(change: Change, id_: UserId, password_hash: str, hashing_algorithm: str) -> UserRow:
+def change_password(writer: RowWriter, id_: UserId, password_hash: str, hashing_algorithm: str) -> UserRow:
     fields = {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}
-    return _replaced(change, _there(change, id_), fields)
+    return _replaced(writer, _there(writer, id_), fields)
 
 
-def set_tags(change: Change, id_: UserId, tags: Sequence[str]) -> UserRow:
-    return _replaced(change, _there(change, id_), {"tags": _checked_tags(tags)})
+def set_tags(writer: RowWriter, id_: UserId, tags: Sequence[str]) -> UserRow:
+    return _replaced(writer, _there(writer, id_), {"tags": _checked_tags(tags)})
 
 
-def set_limits(change: Change, id_: UserId, limits: Mapping[str, int]) -> UserRow:
-    return _replaced(change, _there(change, id_), {"limits": _checked_limits(limits)})
+def set_limits(writer: RowWriter, id_: UserId, limits: Mapping[str, int]) -> UserRow:
+    return _replaced(writer, _there(writer, id_), {"limits": _checked_limits(limits)})
 
 
-def delete(change: Change, id_: UserId) -> None:
+def delete(writer: RowWriter, id_: UserId) -> None:
     """What was permitted to it goes, and then itself."""
-    _there(change, id_)
+    _there(writer, id_)
     for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION):
         table = TABLES[kind]
-        change.remove(kind, change.connection.execute(select(table.c.id).where(table.c.user_id == id_)).scalars())
-    change.remove(RowKind.USER, [id_])
+        writer.remove(kind, writer.connection.execute(select(table.c.id).where(table.c.user_id == id_)).scalars())
+    writer.remove(RowKind.USER, [id_])
 
 
 def get(connection: Connection, name: str) -> UserRow | None:
@@ -92,16 +92,16 @@ def every(connection: Connection) -> list[UserRow]:
     return [_user(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
 
 
-def _replaced(change: Change, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> UserRow:
+def _replaced(writer: RowWriter, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> UserRow:
     """The row with other fields; one that says the same already is not written."""
     image = image_of(RowKind.USER, row)
     if any(image[name] != value for name, value in fields.items()):
-        change.replace(RowKind.USER, row, **fields)
-    return _user(change.connection.execute(select(users).where(users.c.id == row["id"])).mappings().one())
+        writer.replace(RowKind.USER, row, **fields)
+    return _user(writer.connection.execute(select(users).where(users.c.id == row["id"])).mappings().one())
 
 
-def _there(change: Change, id_: UserId) -> Mapping[Any, Any]:
-    row = change.connection.execute(select(users).where(users.c.id == id_)).mappings().one_or_none()
+def _there(writer: RowWriter, id_: UserId) -> Mapping[Any, Any]:
+    row = writer.connection.execute(select(users).where(users.c.id == id_)).mappings().one_or_none()
     if row is None:
         raise Refused(f"there is no user {id_}")
     return row

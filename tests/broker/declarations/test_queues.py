@@ -17,7 +17,7 @@ from warren.broker.errors import UnknownQueue
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.realm import Client, Owner
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.testing.memory_files import SYNCED
 
 
@@ -168,17 +168,11 @@ def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
 def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
     stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, submit = stage.storage.catalog, stage.storage.catalog.submit
-
-    def failing(work: Callable[[Change], object]) -> object:
-        def both(changing: Change) -> object:
-            work(changing)
-            raise OSError("the disk")
-
-        return submit(both)
+    def failing(writer: RowWriter) -> None:
+        raise OSError("the disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "submit", failing)
+        patch.setattr(stage.storage.catalog, "_append", failing)
         with pytest.raises(OSError, match="the disk"):
             stage.ask(q(exclusive=True))
     assert (stage.ids(), stage.vhost.owners, stage.client().owner.exclusive) == ({}, {}, set())

@@ -109,13 +109,15 @@ EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 QUEUE_TYPE: Final = "x-queue-type"
 
 
-def check_queue(what: str, there: QueueRow, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]) -> None:
+def check_same_queue(
+    what: str, there: QueueRow, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
+) -> None:
     _check("durable", what, there.durable, durable)
     _check("auto_delete", what, there.auto_delete, auto_delete)
     _check_arguments(what, _with_type(there.arguments), _with_type(arguments), QUEUE_ARGUMENTS)
 
 
-def check_exchange(
+def check_same_exchange(
     what: str,
     there: ExchangeRow,
     type_: str,

@@ -22,15 +22,24 @@ from warren.base.environment import Random
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import QueueId
 from warren.broker.auth.permissions import NameRole, Operation, authorize
-from warren.broker.declarations import errors as declared_again
-from warren.broker.declarations.errors import bad_argument, check_name, failed, locked, not_found, plain, queue_in
+from warren.broker.declarations.errors import (
+    bad_argument,
+    check_name,
+    check_same_queue,
+    failed,
+    locked,
+    not_found,
+    plain,
+    queue_in,
+)
 from warren.broker.errors import QueueDeleted, UnknownQueue
 from warren.broker.queue import Queue
 from warren.broker.queue_arguments import EXCHANGE, TYPE, BadArgument, QueueArguments, check_new, type_of
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.realm import Client, Owner, Vhost
 from warren.catalog import queues
-from warren.catalog.rows import Change
+from warren.catalog.catalog import CatalogChange, FunctionChange
+from warren.catalog.rows import RowWriter
 
 _QUORUM = "quorum"
 
@@ -44,9 +53,9 @@ class QueueDeclarations:
 
     def declare(self, client: Client, method: QueueDeclare) -> QueueDeclareOk:
         name = plain(method.queue)
-        counted = self._look(client, name) if method.passive else self._declared(client, method, name)
-        client.last_queue = counted.queue
-        return counted
+        answer = self._declare_passive(client, name) if method.passive else self._declare(client, method, name)
+        client.last_queue = answer.queue
+        return answer
 
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
         name = self.named(client, plain(method.queue))
@@ -101,7 +110,7 @@ class QueueDeclarations:
             ids = sorted(owner.exclusive)
         for id_ in ids:
             try:
-                self._go(id_)
+                self._delete_if_possible(id_)
             except Exception as error:  # the others go all the same
                 what = error.what if isinstance(error, WarrenError) else repr(error)
                 self._vhost.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {what}")
@@ -111,21 +120,23 @@ class QueueDeclarations:
         with self._vhost.queues.storage.catalog.reading() as connection:
             row = queues.by_id(connection, id_)
         if row is not None and row.auto_delete:
-            self._go(id_, _check_no_consumers)
+            self._delete_if_possible(id_, _check_no_consumers)
 
-    # -- declaring -----------------------------------------------------------------------------------------------
+    # -- declare -------------------------------------------------------------------------------------------------
 
-    def _look(self, client: Client, name: str) -> QueueDeclareOk:
+    def _declare_passive(self, client: Client, name: str) -> QueueDeclareOk:
         authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {NameRole.QUEUE: name})
         while True:
-            row = self._vhost.changes.change(lambda change: queues.get(change.connection, self._vhost.vhost.id, name))
+            lookup = FunctionChange(lambda writer: queues.get(writer.connection, self._vhost.vhost.id, name))
+            self._vhost.apply(lookup)
+            row = lookup.result
             if row is None:
                 raise not_found(queue_in(self._vhost.vhost.name, name))
             self._check_exclusive(client, row, row.exclusive)
-            with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: look again
-                return self._counted(row)
+            with suppress(UnknownQueue, QueueDeleted):  # deleted since the lookup: look it up again
+                return self._declare_ok(row)
 
-    def _declared(self, client: Client, method: QueueDeclare, name: str) -> QueueDeclareOk:
+    def _declare(self, client: Client, method: QueueDeclare, name: str) -> QueueDeclareOk:
         arguments = method.arguments
         if name:
             check_name("queue", name)
@@ -138,88 +149,16 @@ class QueueDeclarations:
         with self._vhost.lock:
             self._vhost.counts.queues_declared += 1
         while True:
-            row, is_new = self._row(client, method, name)
-            if not is_new:
+            declaration = _QueueDeclaration(self._vhost, client, method, name)
+            declaration.apply()
+            row = declaration.row
+            if not declaration.is_new:
                 self._check_exclusive(client, row, method.exclusive)
-                declared_again.check_queue(what, row, durable, method.auto_delete, arguments)
+                check_same_queue(what, row, durable, method.auto_delete, arguments)
             elif client.owner.has_gone:
-                self._go(row.id)
-            with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: once more
-                return QueueDeclareOk(name) if is_new else self._counted(row)
-
-    def _row(self, client: Client, method: QueueDeclare, name: str) -> tuple[queues.QueueRow, bool]:
-        """The queue as the catalog has it, and whether it was made now."""
-        made: list[QueueId] = []
-        problems: list[Exception] = []
-
-        def work(change: Change) -> tuple[queues.QueueRow, bool]:
-            found = queues.get(change.connection, self._vhost.vhost.id, name)
-            if found is not None:
-                return found, False
-            self._check_new(client, method, name)
-            row = queues.declare(
-                change,
-                self._vhost.vhost.id,
-                name,
-                durable=method.durable and not method.exclusive,
-                exclusive=method.exclusive,
-                auto_delete=method.auto_delete,
-                arguments=method.arguments,
-            )
-            made.append(row.id)
-            if method.exclusive:
-                with self._vhost.lock:
-                    self._vhost.own(client.owner, row.id)
-            return row, True
-
-        def prepare(told: tuple[queues.QueueRow, bool]) -> None:
-            try:
-                if told[1]:
-                    self._vhost.queues.start(told[0], is_patient=False, is_new=True)
-            except Exception as error:  # the queue is declared: its owner and the routing keep it
-                problems.append(error)
-
-        def follow(told: tuple[queues.QueueRow, bool]) -> None:
-            if told[1]:
-                self._vhost.counts.queues_created += 1
-                self._vhost.routing.add_queue(told[0])
-
-        try:
-            told = self._vhost.changes.change(work, follow, prepare)
-        except BaseException:
-            with self._vhost.lock:
-                for id_ in made:
-                    self._vhost.disown(id_)
-            raise
-        for problem in problems:
-            if not isinstance(problem, UnknownQueue):  # somebody was quick to delete it
-                raise problem
-        return told
-
-    def _check_new(self, client: Client, method: QueueDeclare, name: str) -> None:
-        """Whether it may be made, and can be."""
-        what, arguments = queue_in(self._vhost.vhost.name, name), method.arguments
-        type_ = arguments.get(TYPE) or "classic"
-        dead_letters = arguments.get(EXCHANGE)
-        if EXCHANGE in arguments and not isinstance(dead_letters, str):
-            type_name = type_of(dead_letters)
-            raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
-        if isinstance(dead_letters, str):
-            names = {NameRole.QUEUE: name, NameRole.DEAD_LETTERS: dead_letters}
-            authorize(client.access, Operation.QUEUE_DECLARE, names)
-        try:
-            check_new(arguments)
-            self._vhost.queues.storage.kinds.check(QueueArguments.from_table(arguments))
-        except BadArgument as error:
-            raise bad_argument(what, error, type_) from error
-        if type_ == _QUORUM:
-            wrong = {
-                "auto-delete": method.auto_delete,
-                "exclusive-owner": method.exclusive,
-                "non-durable": not method.durable,
-            }
-            for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
-                raise failed(f"invalid property '{property_}' for {what}")
+                self._delete_if_possible(row.id)
+            with suppress(UnknownQueue, QueueDeleted):  # deleted since: declare it again
+                return QueueDeclareOk(name) if declaration.is_new else self._declare_ok(row)
 
     def _check_exclusive(self, client: Client, row: queues.QueueRow, is_asked: bool) -> None:
         with self._vhost.lock:
@@ -227,7 +166,7 @@ class QueueDeclarations:
         if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
             raise locked(queue_in(self._vhost.vhost.name, row.name))
 
-    def _counted(self, row: queues.QueueRow) -> QueueDeclareOk:
+    def _declare_ok(self, row: queues.QueueRow) -> QueueDeclareOk:
         handle = self._vhost.queues.start(row)
         handle.come_up()
         with handle.lock:
@@ -241,12 +180,97 @@ class QueueDeclarations:
 
     # -- going ---------------------------------------------------------------------------------------------------
 
-    def _go(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
+    def _delete_if_possible(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
         """Unless somebody else has deleted it, or has a reason why it stays."""
         with suppress(Refused):
             host = self._vhost.queues
             handle = host.served(id_) or host.start(host.storage.catalog.queue(id_))  # its first start may have failed
             host.delete(handle, check)
+
+
+class _QueueDeclaration(CatalogChange):
+    """The queue of this name, created if there is none."""
+
+    row: queues.QueueRow
+    is_new = False
+
+    def __init__(self, vhost: Vhost, client: Client, method: QueueDeclare, name: str) -> None:
+        self._vhost = vhost
+        self._client = client
+        self._method = method
+        self._name = name
+        self._start_error: Exception | None = None
+
+    def apply(self) -> None:
+        try:
+            self._vhost.apply(self)
+        except BaseException:
+            if self.is_new:
+                with self._vhost.lock:
+                    self._vhost.disown(self.row.id)
+            raise
+        # UnknownQueue: deleted before it could start
+        if self._start_error is not None and not isinstance(self._start_error, UnknownQueue):
+            raise self._start_error
+
+    def write(self, writer: RowWriter) -> None:
+        method, vhost_id = self._method, self._vhost.vhost.id
+        row = queues.get(writer.connection, vhost_id, self._name)
+        if row is not None:
+            self.row = row
+            return
+        self._check_new()
+        self.row = queues.declare(
+            writer,
+            vhost_id,
+            self._name,
+            durable=method.durable and not method.exclusive,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+            arguments=method.arguments,
+        )
+        self.is_new = True
+        if method.exclusive:
+            with self._vhost.lock:
+                self._vhost.own(self._client.owner, self.row.id)
+
+    def start(self) -> None:
+        if not self.is_new:
+            return
+        try:
+            self._vhost.queues.start(self.row, is_patient=False, is_new=True)
+        except Exception as error:  # the queue is declared: its owner and the routing keep it
+            self._start_error = error
+
+    def update_routing(self) -> None:
+        if self.is_new:
+            self._vhost.counts.queues_created += 1
+            self._vhost.routing.add_queue(self.row)
+
+    def _check_new(self) -> None:
+        """Refuse a queue that the user may not create, or whose arguments are invalid."""
+        what, method, arguments = queue_in(self._vhost.vhost.name, self._name), self._method, self._method.arguments
+        type_ = arguments.get(TYPE) or "classic"
+        dead_letters = arguments.get(EXCHANGE)
+        if EXCHANGE in arguments and not isinstance(dead_letters, str):
+            type_name = type_of(dead_letters)
+            raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
+        if isinstance(dead_letters, str):
+            names = {NameRole.QUEUE: self._name, NameRole.DEAD_LETTERS: dead_letters}
+            authorize(self._client.access, Operation.QUEUE_DECLARE, names)
+        try:
+            check_new(arguments)
+            self._vhost.queues.storage.kinds.check(QueueArguments.from_table(arguments))
+        except BadArgument as error:
+            raise bad_argument(what, error, type_) from error
+        if type_ == _QUORUM:
+            wrong = {
+                "auto-delete": method.auto_delete,
+                "exclusive-owner": method.exclusive,
+                "non-durable": not method.durable,
+            }
+            for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
+                raise failed(f"invalid property '{property_}' for {what}")
 
 
 def _check_no_consumers(queue: Queue) -> None:
