@@ -166,5 +166,5 @@ def shown(text: str) -> str:
     return re.sub(r"amq\.gen-[-_A-Za-z0-9]{22}", "amq.gen-*", text).replace("\r", "\\r").replace("\n", "\\n")
 
 
-def _bound(known: Any) -> dict[int, BindingRow]:
-    return {id_: row for each in known for id_, row in each.bound.items()}
+def _bound(exchanges: Any) -> dict[int, BindingRow]:
+    return {id_: row for each in exchanges for id_, row in each.bindings.items()}

@@ -112,12 +112,12 @@ def test_declaring_the_same_twice_is_declaring_it_once(catalog: Catalog) -> None
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"durable": False}, "durable true; it was asked for with durable false"),
-        ({"exclusive": True}, "exclusive false; it was asked for with exclusive true"),
-        ({"auto_delete": True}, "auto_delete false; it was asked for with auto_delete true"),
-        ({"arguments": {"x-expires": "10"}}, 'argument x-expires 10; it was asked for with argument x-expires "10"'),
-        ({"arguments": {"x-expires": 10, "y": 1}}, "argument y none; it was asked for with argument y 1"),
-        ({"arguments": {}}, "argument x-expires 10; it was asked for with argument x-expires none"),
+        ({"durable": False}, "durable true; it was declared with durable false"),
+        ({"exclusive": True}, "exclusive false; it was declared with exclusive true"),
+        ({"auto_delete": True}, "auto_delete false; it was declared with auto_delete true"),
+        ({"arguments": {"x-expires": "10"}}, 'argument x-expires 10; it was declared with argument x-expires "10"'),
+        ({"arguments": {"x-expires": 10, "y": 1}}, "argument y none; it was declared with argument y 1"),
+        ({"arguments": {}}, "argument x-expires 10; it was declared with argument x-expires none"),
     ],
 )
 def test_declaring_another_queue_by_the_same_name_is_refused_and_says_what_differs(
@@ -127,14 +127,14 @@ def test_declaring_another_queue_by_the_same_name_is_refused_and_says_what_diffe
     declared(catalog, here.id, "orders", arguments={"x-expires": 10})
     with pytest.raises(Inequivalent) as caught:
         declared(catalog, here.id, "orders", **({"arguments": {"x-expires": 10}} | asked))
-    assert caught.value.what == f"queue 'orders' is there with {told}"
+    assert caught.value.what == f"queue 'orders' exists with {told}"
 
 
 def test_declaring_another_exchange_by_the_same_name_is_refused(catalog: Catalog) -> None:
     here = home(catalog)
-    with pytest.raises(Inequivalent, match='type "topic"; it was asked for with type "fanout"'):
+    with pytest.raises(Inequivalent, match='type "topic"; it was declared with type "fanout"'):
         catalog.change(lambda change: exchanges.declare(change, here.id, "amq.topic", "fanout"))
-    with pytest.raises(Inequivalent, match="internal false; it was asked for with internal true"):
+    with pytest.raises(Inequivalent, match="internal false; it was declared with internal true"):
         catalog.change(lambda change: exchanges.declare(change, here.id, "amq.topic", "topic", internal=True))
 
 
@@ -164,7 +164,7 @@ def test_sql_enforces_that_both_ends_of_a_binding_are_there(catalog: Catalog) ->
         source = exchanges.get(connection, here.id, "amq.topic")
     assert source is not None
     catalog.change(lambda change: queues.delete(change, queue.id))
-    with pytest.raises(Refused, match=r"'amq\.topic' cannot be bound to 'orders': one of them is not there"):
+    with pytest.raises(Refused, match=r"'amq\.topic' cannot be bound to 'orders': one of them does not exist"):
         catalog.change(lambda change: bindings.bind(change, source, queue, "k"))
     image = {"vhost_id": here.id, "source_id": source.id, "queue_id": queue.id, "exchange_id": None}
     with pytest.raises(IntegrityError), catalog.reading() as connection:
@@ -180,7 +180,7 @@ def test_a_binding_does_not_cross_vhosts(catalog: Catalog) -> None:
     with catalog.reading() as connection:
         source = exchanges.get(connection, here.id, "amq.topic")
     assert source is not None
-    with pytest.raises(Refused, match="or in another vhost"):
+    with pytest.raises(Refused, match="or is in another vhost"):
         catalog.change(lambda change: bindings.bind(change, source, queue))
 
 

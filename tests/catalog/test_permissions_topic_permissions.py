@@ -53,7 +53,7 @@ def test_clearing_takes_one_exchange_or_all(stage: CatalogStage) -> None:
 def test_nothing_is_permitted_to_nobody_or_nowhere(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     for pair in ((UserId(5), vhost), (user, VhostId(5))):
-        with pytest.raises(Refused, match="one of them is not there"):
+        with pytest.raises(Refused, match="one of them does not exist"):
             permitted(stage, *pair, "e")
 
 

@@ -47,7 +47,7 @@ def test_a_second_broker_on_one_database_is_refused_by_name(
     """Its log may be a fork of the first one's: nothing but the lock keeps it out."""
     declared(stage.catalog, home(stage.catalog).id, "orders")
     second = CatalogStage(postgres.place(database, lock_wait_ms=50), seed=2)
-    with pytest.raises(Locked, match=r"is held by another broker: warren \(backend \d+, from this machine\)") as caught:
+    with pytest.raises(Locked, match=r"locked by another broker: warren \(backend \d+, from this machine\)") as caught:
         second.begin()
     second.database.close()
     assert "name another database with --catalog" in caught.value.hint
@@ -159,7 +159,7 @@ def test_a_broker_that_lost_its_lock_to_another_changes_nothing(
     postgres.cut_off(database)
     with psycopg.connect(postgres.url(database), autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
-        with pytest.raises(Locked, match="held by another broker"):
+        with pytest.raises(Locked, match="locked by another broker"):
             declared(stage.catalog, here.id, "orders")
         with pytest.raises(Locked):
             names(stage.catalog)
@@ -167,21 +167,19 @@ def test_a_broker_that_lost_its_lock_to_another_changes_nothing(
     assert names(stage.catalog) == []
 
 
-def test_a_table_that_somebody_holds_is_told_as_held(
-    postgres: PostgresServer, database: str, stage: CatalogStage
-) -> None:
+def test_a_locked_table_is_reported_as_locked(postgres: PostgresServer, database: str, stage: CatalogStage) -> None:
     here = home(stage.catalog)
     stage.catalog.close()
     stage.place = postgres.place(database, lock_wait_ms=50)
     stage.again_without_catalog()
     with psycopg.connect(postgres.url(database)) as other:
         other.execute("LOCK TABLE warren.queues IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(Locked, match="held by somebody else"):
+        with pytest.raises(Locked, match="locked by another process"):
             declared(stage.catalog, here.id, "orders")
     declared(stage.catalog, here.id, "orders")
 
 
-# -- a server that is away, or does not let us in ------------------------------------------------------------------
+# -- a server that is away, or refuses the connection ----------------------------------------------------------------
 
 
 def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() -> None:

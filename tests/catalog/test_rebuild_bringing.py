@@ -137,7 +137,7 @@ def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too(place: SqlPlace) -
     catalog = earlier.begin()
     assert names(catalog) == ["kept"]
     check(catalog, earlier.database)
-    assert "what came behind it is not in the log" in catalog.problems[0]
+    assert "later changes are not in the log" in catalog.problems[0]
     assert later.id not in catalog.queue_ids()
     assert not earlier.again().problems, "it is told once"
     earlier.stop()

@@ -106,7 +106,7 @@ def test_rows_that_refer_to_nothing_are_kept_in_a_file(place: SqlPlace) -> None:
     catalog = forced(stage)
     assert names(catalog) == ["kept"]
     check(catalog, stage.database)
-    assert "given up: 1 of kind queue, 1 of kind binding" in catalog.problems[1]
+    assert "dropped: 1 of kind queue, 1 of kind binding" in catalog.problems[1]
     files, directory = stage.disk, f"{stage.database.directory}/{SET_ASIDE}"
     [told] = [name for name in files.list(directory) if name.startswith("catalog-rows-")]
     file = files.open(f"{directory}/{told}")

@@ -1,4 +1,4 @@
-"""Exchanges: where messages are sent to. Deleting one takes the bindings from it and to it along, in one change."""
+"""Exchanges: names, types, flags and arguments. Deleting one deletes the bindings from it and to it, in one change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def declare(
     internal: bool = False,
     arguments: Arguments | None = None,
 ) -> ExchangeRow:
-    """The exchange of this name; it is made if there is none, and refused if there is another one."""
+    """The exchange of this name, created if there is none; refused if it exists with other properties."""
     image = {"vhost_id": vhost_id, "name": checked_name("the exchange", name), "type": checked_name("the type", type_)}
     image |= {"durable": durable, "auto_delete": auto_delete, "internal": internal, "arguments": to_json(arguments)}
     row = _row(writer.connection, vhost_id, name)
@@ -56,17 +56,17 @@ def declare(
 
 
 def delete(writer: RowWriter, id_: ExchangeId) -> list[BindingId]:
-    """The bindings that went with it."""
+    """Returns the bindings that were deleted with it."""
     row = writer.connection.execute(select(exchanges.c.name).where(exchanges.c.id == id_)).one_or_none()
     if row is None:
         raise Refused(f"there is no exchange {id_}")
     if not row.name or row.name.startswith("amq."):
-        raise Refused(f"exchange {row.name!r} belongs to its vhost", "it goes with the vhost")
-    at_it = or_(bindings.c.source_id == id_, bindings.c.exchange_id == id_)
-    found = [BindingId(each) for each in writer.connection.execute(select(bindings.c.id).where(at_it)).scalars()]
-    writer.gone_with_it(RowKind.BINDING, found)
+        raise Refused(f"exchange {row.name!r} belongs to its vhost", "it is deleted with the vhost")
+    is_bound = or_(bindings.c.source_id == id_, bindings.c.exchange_id == id_)
+    removed = [BindingId(each) for each in writer.connection.execute(select(bindings.c.id).where(is_bound)).scalars()]
+    writer.removed_by_cascade(RowKind.BINDING, removed)
     writer.remove(RowKind.EXCHANGE, [id_])
-    return found
+    return removed
 
 
 def get(connection: Connection, vhost_id: VhostId, name: str) -> ExchangeRow | None:
@@ -76,11 +76,11 @@ def get(connection: Connection, vhost_id: VhostId, name: str) -> ExchangeRow | N
 
 def every(connection: Connection, vhost_id: VhostId | None = None) -> list[ExchangeRow]:
     """All of them, or those of one vhost, by name."""
-    asked = select(exchanges)
+    query = select(exchanges)
     if vhost_id is not None:
-        asked = asked.where(exchanges.c.vhost_id == vhost_id)
-    found = connection.execute(asked).mappings()
-    return [_exchange(row) for row in sorted(found, key=itemgetter("vhost_id", "name"))]  # SQL has an order of its own
+        query = query.where(exchanges.c.vhost_id == vhost_id)
+    rows = connection.execute(query).mappings()
+    return [_exchange(row) for row in sorted(rows, key=itemgetter("vhost_id", "name"))]  # SQL collations differ
 
 
 def _row(connection: Connection, vhost_id: VhostId, name: str) -> Mapping[Any, Any] | None:

@@ -1,6 +1,6 @@
-"""Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects to find.
+"""Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects.
 
-Deleting one deletes what is in it and what anybody was permitted there, all in one change.
+Deleting a vhost deletes everything in it and all permissions for it, in one change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class VhostRow:
 
 
 def declare(writer: RowWriter, name: str, description: str = "", tags: Sequence[str] = ()) -> VhostRow:
-    """The vhost of this name; it is made if there is none. One that is there keeps its description and tags."""
+    """The vhost of this name, created if there is none. An existing one keeps its description and tags."""
     found = get(writer.connection, checked_name("the vhost", name))
     if found is not None:
         return found
@@ -51,7 +51,7 @@ def declare(writer: RowWriter, name: str, description: str = "", tags: Sequence[
 
 
 def describe(writer: RowWriter, id_: VhostId, description: str, tags: Sequence[str] = ()) -> VhostRow:
-    """Give it another description and other tags."""
+    """Replace description and tags."""
     row = writer.connection.execute(select(vhosts).where(vhosts.c.id == id_)).mappings().one_or_none()
     if row is None:
         raise Refused(f"there is no vhost {id_}")
@@ -60,8 +60,8 @@ def describe(writer: RowWriter, id_: VhostId, description: str, tags: Sequence[s
 
 
 def delete(writer: RowWriter, id_: VhostId) -> None:
-    """Everything in it goes, and then itself."""
-    if not _is_there(writer.connection, id_):
+    """Delete everything in it, and then the vhost."""
+    if not _exists(writer.connection, id_):
         raise Refused(f"there is no vhost {id_}")
     for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION, RowKind.BINDING, RowKind.QUEUE, RowKind.EXCHANGE):
         table = TABLES[kind]
@@ -76,10 +76,10 @@ def get(connection: Connection, name: str) -> VhostRow | None:
 
 def every(connection: Connection) -> list[VhostRow]:
     found = connection.execute(select(vhosts)).mappings()
-    return [_vhost(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
+    return [_vhost(row) for row in sorted(found, key=itemgetter("name"))]  # SQL collations differ
 
 
-def _is_there(connection: Connection, id_: VhostId) -> bool:
+def _exists(connection: Connection, id_: VhostId) -> bool:
     return connection.execute(select(vhosts.c.id).where(vhosts.c.id == id_)).one_or_none() is not None
 
 

@@ -26,7 +26,7 @@ from warren.catalog.rows import RowWriter
 
 
 class BindingRequest(NamedTuple):
-    """A binding as a client names it."""
+    """A binding as named by the client."""
 
     source: str
     target: str

@@ -1,13 +1,13 @@
-"""queue.declare, queue.delete, queue.purge; and the queues that go by themselves.
+"""Queue declarations: queue.declare, queue.delete, queue.purge, and automatic deletion.
 
-    declare   there ──▶ is it yours, is it the same? ──▶ how much is in it
-              not there ──▶ may it be made, can it be? ──▶ catalog, durable ──▶ started ──▶ known to the routing
-    delete    emptied ──▶ its name, its bindings, the exchanges that go with them: one change ──▶ forgotten
+    declare   exists ──▶ not exclusive to another connection? equivalent? ──▶ its message and consumer counts
+              new    ──▶ permitted? valid? ──▶ catalog, durable ──▶ started ──▶ added to the routing
+    delete    name, bindings, auto-delete exchanges: one change ──▶ messages dropped ──▶ removed from the routing
 
-A queue goes because somebody says so, because its connection has gone (`release`), because its last consumer has
-(`consumer_removed`), or because nobody has used it for its time. In the end there is one way to go (`Vhost`).
+A queue is deleted by a client, with its connection if it is exclusive (`release`), with its last consumer if it is
+auto-delete (`consumer_removed`), or when it was unused for its expiry. All of them end in `Vhost`.
 
-Always true: an exclusive queue has its owner before anybody can see it. Nobody waits for the disk with a lock held.
+Invariants: an exclusive queue has its owner before it is visible. No lock is held while waiting for the disk.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class QueueDeclarations:
         return answer
 
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
-        name = self.named(client, plain(method.queue))
+        name = self.resolve_name(client, plain(method.queue))
         authorize(client.access, Operation.QUEUE_DELETE, {NameRole.QUEUE: name})
         what, ready = queue_in(self._vhost.vhost.name, name), 0
 
@@ -70,14 +70,14 @@ class QueueDeclarations:
             if method.if_unused and len(queue.subscribers):
                 raise failed(f"{what} in use")
 
-        with suppress(UnknownQueue, QueueDeleted):  # what is not there has gone
+        with suppress(UnknownQueue, QueueDeleted):  # deleting a missing queue succeeds
             handle = self._vhost.queues.find(name)
             self.check_owner(client, handle)
             self._vhost.queues.delete(handle, check)
         return QueueDeleteOk(ready)
 
     def purge(self, client: Client, method: QueuePurge) -> QueuePurgeOk:
-        name = self.named(client, method.queue)
+        name = self.resolve_name(client, method.queue)
         authorize(client.access, Operation.QUEUE_PURGE, {NameRole.QUEUE: name})
         try:
             handle = self._vhost.queues.find(name)
@@ -88,35 +88,35 @@ class QueueDeclarations:
         self._vhost.queues.storage.wait(epoch)
         return QueuePurgeOk(count)
 
-    # -- what others ask -----------------------------------------------------------------------------------------
+    # -- other calls ---------------------------------------------------------------------------------------------
 
-    def named(self, client: Client, name: str) -> str:
-        """The queue that is meant: no name means the one that this channel declared last."""
+    def resolve_name(self, client: Client, name: str) -> str:
+        """An empty name is the queue that this channel declared last."""
         if name or client.last_queue:
             return name or client.last_queue
         raise PeerError(ReplyCode.NOT_FOUND, "no previously declared queue")
 
     def check_owner(self, client: Client, handle: QueueHandle) -> None:
-        """Refused if it is exclusive, and somebody else's."""
+        """Refused if the queue is exclusive to another connection."""
         with self._vhost.lock:
             owner = self._vhost.owners.get(handle.id)
         if owner is not None and owner is not client.owner:
             raise locked(queue_in(self._vhost.vhost.name, handle.name))
 
     def release(self, owner: Owner) -> None:
-        """A connection has gone, and its exclusive queues go. What it declares from now on goes at once."""
+        """A connection has closed: delete its exclusive queues. A queue that it declares later is deleted at once."""
         with self._vhost.lock:
             owner.has_gone = True
             ids = sorted(owner.exclusive)
         for id_ in ids:
             try:
                 self._delete_if_possible(id_)
-            except Exception as error:  # the others go all the same
+            except Exception as error:  # the other queues are deleted all the same
                 what = error.what if isinstance(error, WarrenError) else repr(error)
                 self._vhost.queues.tell(f"an exclusive queue of {owner.name} could not be deleted: {what}")
 
     def consumer_removed(self, id_: QueueId) -> None:
-        """It was the last one: the queue goes, if it is that kind of queue, and nobody else has come."""
+        """The last consumer was removed: delete the queue if it is auto-delete and still has no consumer."""
         with self._vhost.queues.storage.catalog.reading() as connection:
             row = queues.by_id(connection, id_)
         if row is not None and row.auto_delete:
@@ -160,10 +160,10 @@ class QueueDeclarations:
             with suppress(UnknownQueue, QueueDeleted):  # deleted since: declare it again
                 return QueueDeclareOk(name) if declaration.is_new else self._declare_ok(row)
 
-    def _check_exclusive(self, client: Client, row: queues.QueueRow, is_asked: bool) -> None:
+    def _check_exclusive(self, client: Client, row: queues.QueueRow, is_exclusive: bool) -> None:
         with self._vhost.lock:
             owner = self._vhost.owners.get(row.id)
-        if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
+        if row.exclusive != is_exclusive or (row.exclusive and owner is not client.owner):
             raise locked(queue_in(self._vhost.vhost.name, row.name))
 
     def _declare_ok(self, row: queues.QueueRow) -> QueueDeclareOk:
@@ -178,10 +178,10 @@ class QueueDeclarations:
         raw = b"".join(self._rng.id64().to_bytes(8, "big") for _ in range(2))
         return "amq.gen-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
-    # -- going ---------------------------------------------------------------------------------------------------
+    # -- delete --------------------------------------------------------------------------------------------------
 
     def _delete_if_possible(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
-        """Unless somebody else has deleted it, or has a reason why it stays."""
+        """Does nothing if the queue is already deleted, or `check` refuses."""
         with suppress(Refused):
             host = self._vhost.queues
             handle = host.served(id_) or host.start(host.storage.catalog.queue(id_))  # its first start may have failed
