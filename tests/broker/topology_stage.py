@@ -48,7 +48,7 @@ class Idle:
         raise AssertionError("there was no room")
 
     def cancelled(self, reason: WarrenError) -> None:
-        """It hears of it, and that is all."""
+        """Ignored."""
 
 
 class TopologyStage(BrokerStage):
@@ -89,24 +89,24 @@ class TopologyStage(BrokerStage):
         self.declarations.consumer_removed(handle.id)
 
     def step(self, step: Step) -> str:
-        """What a client would hear, as the table of expected answers has it."""
+        """The answer to a client, as written in the table of expected answers."""
         who, action = step if isinstance(step, By) else ("a", step)
         try:
-            return told(self._done(action, who))
+            return answer_line(self._done(action, who))
         except PeerError as error:
             text = reply_text(error.code, error.explanation)
             return shown(f"{'hard' if is_hard(error.code) else 'soft'} {error.code.value} {text}")
 
     def case(self, steps: list[Step]) -> str:
-        said = "nothing"
+        answer = "nothing"
         for step in steps:
-            if said.startswith(("soft", "hard")):
-                return f"too early: {said}"
-            said = self.step(step)
-        return said
+            if answer.startswith(("soft", "hard")):
+                return f"too early: {answer}"
+            answer = self.step(step)
+        return answer
 
     def clean(self) -> None:
-        """Everybody goes, and everything with them."""
+        """Close all clients, and delete everything."""
         for client in self.clients.values():
             self.declarations.release(client.owner)
         self.clients = {}
@@ -119,7 +119,7 @@ class TopologyStage(BrokerStage):
         self.check()
 
     def check(self) -> None:
-        """What is in memory is what the catalog has."""
+        """Memory and catalog have the same objects."""
         with self.storage.catalog.reading() as connection:
             rows = {row.name: row.id for row in queues.every(connection, self.vhost.vhost.id)}
             known = exchanges.every(connection, self.vhost.vhost.id)
@@ -152,7 +152,7 @@ class TopologyStage(BrokerStage):
         return self.ask(action, who)
 
 
-def told(answer: Method | None) -> str:
+def answer_line(answer: Method | None) -> str:
     match answer:
         case methods.QueueDeclareOk(queue=name, message_count=messages, consumer_count=consumers):
             return shown(f"ok {name} {messages} {consumers}")

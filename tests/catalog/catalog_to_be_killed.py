@@ -1,6 +1,6 @@
-"""A process that declares and deletes queues in a real database with a real SQL catalog until somebody kills it.
+"""A process that declares and deletes queues in a real database with a real SQL catalog until it is killed.
 
-It tells "told N" whenever change N was answered (tests/lives). What change N does follows from N.
+It prints "told N" whenever change N was answered (tests/lives). What change N does follows from N.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ def opened(directory: str, connect: str = "") -> tuple[Database, Catalog]:
     return database, Catalog.open(database, place, SystemThreads())
 
 
-def make(change: RowWriter, number: int) -> None:
+def make(writer: RowWriter, number: int) -> None:
     """Change N, in one session: a queue with a binding, and the end of an older one."""
-    here = vhosts.declare(change, "/").id
-    queue = queues.declare(change, here, f"q{number}", arguments={"number": number})
-    source = exchanges.get(change.connection, here, "amq.topic")
+    here = vhosts.declare(writer, "/").id
+    queue = queues.declare(writer, here, f"q{number}", arguments={"number": number})
+    source = exchanges.get(writer.connection, here, "amq.topic")
     assert source is not None
-    bindings.bind(change, source, queue, f"key-{number}")
-    old = queues.get(change.connection, here, f"q{number - KEPT}")
+    bindings.bind(writer, source, queue, f"key-{number}")
+    old = queues.get(writer.connection, here, f"q{number - KEPT}")
     if old is not None:
-        queues.delete(change, old.id)
+        queues.delete(writer, old.id)
 
 
 def reached(catalog: Catalog) -> int:
@@ -63,7 +63,7 @@ def live(directory: str, connect: str) -> None:
     number = reached(catalog)
     while True:
         number += 1
-        catalog.change(lambda change, number=number: make(change, number))  # type: ignore[misc]
+        catalog.change(lambda writer, number=number: make(writer, number))  # type: ignore[misc]
         say("told", number)
 
 

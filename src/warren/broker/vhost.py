@@ -193,7 +193,7 @@ class VhostQueues:
     def start(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         """The queue of a row that is in the catalog; refused if it was deleted since. Who is patient waits for the end
         of a deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
-        (`ordered_changes`): the row is taken as it is, and nothing is read."""
+        (`catalog.ChangeOrder`): the row is taken as it is, and nothing is read."""
         return self._started(row, is_patient, is_new)
 
     def start_together(self, rows: Sequence[queues.QueueRow]) -> None:

@@ -110,7 +110,7 @@ def test_copies_add_keys_and_the_alternate_is_asked_only_if_none_of_them_matched
     assert routing.publish(X, "a", headers) == ((1, 2, 3), (("b", "a"), ("c",)))
     assert routing.publish(X, "none", {"BCC": ["c"]}).queues == (3,)
     assert routing.publish(X, "none", {"CC": ["nor this"]}).queues == (4,)
-    assert routing.publish(X, "a").queues == (1,), "a result with copies is nobody else's"
+    assert routing.publish(X, "a").queues == (1,), "a result with copies is not cached"
 
 
 def test_what_only_a_key_decides_is_remembered_and_what_headers_decide_is_not() -> None:
