@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
-
 from warren.base.ids import ExchangeId
 from warren.broker.auth.permissions import NameRole, Operation, Right, authorize, authorize_topic
 from warren.broker.declarations.errors import check_not_default, exchange_in, failed, locked, not_found, queue_in
@@ -59,15 +57,15 @@ class _BindingChange(CatalogChange):
         self._client = client
         self._request = request
 
-    def _find_ends(self, connection: Connection) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
+    def _find_ends(self, writer: RowWriter) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
         """The rows of source and target; refused if the user may not read the routing key at the source."""
         request, vhost = self._request, self._vhost.vhost.id
-        source = exchanges.get(connection, vhost, request.source)
+        source = exchanges.get(writer.connection, vhost, request.source)
         if source is not None and source.type == "topic":
             authorize_topic(self._client.access, Right.READ, source.name, request.routing_key)
         if request.is_queue:
-            return source, queues.get(connection, vhost, request.target)
-        return source, exchanges.get(connection, vhost, request.target)
+            return source, queues.get(writer.connection, vhost, request.target)
+        return source, exchanges.get(writer.connection, vhost, request.target)
 
     def _check_owner(self, target: QueueRow | ExchangeRow) -> None:
         if isinstance(target, QueueRow) and target.exclusive:
@@ -82,7 +80,7 @@ class _Bind(_BindingChange):
 
     def write(self, writer: RowWriter) -> None:
         request, vhost = self._request, self._vhost.vhost.name
-        source, target = self._find_ends(writer.connection)
+        source, target = self._find_ends(writer)
         if source is None:
             raise not_found(exchange_in(vhost, request.source))
         if target is None:
@@ -103,7 +101,7 @@ class _Unbind(_BindingChange):
     _exchanges: Sequence[ExchangeId] = ()
 
     def write(self, writer: RowWriter) -> None:
-        source, target = self._find_ends(writer.connection)
+        source, target = self._find_ends(writer)
         if source is None or target is None:
             return
         binding = (source, target, self._request.routing_key, self._request.arguments)
