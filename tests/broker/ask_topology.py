@@ -34,7 +34,7 @@ class Connection:
     def __init__(self, host: str, port: int, user: str) -> None:
         self._peer = Peer(host, port)
         self._peer.send(PROTOCOL_HEADER)
-        self.heard()
+        self.receive()
         self.ask(0, methods.ConnectionStartOk(response=f"\0{user}\0{user}".encode()))
         self.send(0, methods.ConnectionTuneOk(channel_max=10, frame_max=131072, heartbeat=0))
         self.ask(0, methods.ConnectionOpen())
@@ -45,13 +45,13 @@ class Connection:
 
     def ask(self, channel: int, method: Method) -> Method:
         self.send(channel, method)
-        return self.heard()
+        return self.receive()
 
-    def heard(self) -> Method:
-        """The next method that answers something: deliveries are passed over."""
+    def receive(self) -> Method:
+        """The next method that is an answer: deliveries are skipped."""
         while True:
             frame = self._peer.frame(ANSWER_SECONDS_MAX)
-            assert frame is not None, "the server says nothing"
+            assert frame is not None, "no answer from the server"
             if frame.kind == frames.METHOD:
                 method = methods.decode(frame.payload)
                 if not isinstance(method, methods.BasicDeliver):
@@ -63,7 +63,7 @@ class Connection:
             self.send(1, methods.BasicPublish(routing_key=queue))
             header = content.HEADER_HEAD.pack(60, 0, 1) + _NO_PROPERTIES
             self._peer.send(frames.write_frame(frames.HEADER, 1, header) + frames.write_frame(frames.BODY, 1, b"m"))
-            self.heard()
+            self.receive()
 
     def close(self) -> None:
         self._peer.close()
@@ -93,17 +93,17 @@ def _step(connection: Connection, action: cases.Action) -> str:
         return "ok"
     if isinstance(action, cases.Consume):
         connection.ask(1, methods.BasicQos(prefetch_count=1))
-        return told(connection.ask(1, methods.BasicConsume(queue=action.queue)))
-    return told(connection.ask(1, action))
+        return answer_line(connection.ask(1, methods.BasicConsume(queue=action.queue)))
+    return answer_line(connection.ask(1, action))
 
 
-def told(answer: Method) -> str:
+def answer_line(answer: Method) -> str:
     match answer:
         case methods.ConnectionClose(reply_code=code, reply_text=text):
             return topology_stage.shown(f"hard {code} {text}")
         case methods.ChannelClose(reply_code=code, reply_text=text):
             return topology_stage.shown(f"soft {code} {text}")
-    return topology_stage.told(answer)
+    return topology_stage.answer_line(answer)
 
 
 def clean(host: str, port: int) -> None:

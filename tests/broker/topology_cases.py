@@ -65,9 +65,9 @@ def x(name: str = "e", type_: str = "direct", **more: Any) -> ExchangeDeclare:
     return ExchangeDeclare(exchange=name, type=type_, **more)
 
 
-def args(**told: Any) -> dict[str, Any]:
+def args(**arguments: Any) -> dict[str, Any]:
     """x_max_length=1 → {"x-max-length": 1}"""
-    return {"arguments": {name.replace("_", "-"): value for name, value in told.items()}}
+    return {"arguments": {name.replace("_", "-"): value for name, value in arguments.items()}}
 
 
 PASSIVE: Final[dict[str, Any]] = {"passive": True}
@@ -401,14 +401,14 @@ EXCHANGES: Final[dict[str, list[Step]]] = {
         ExchangeUnbind(source="e", destination="d"),
         x("d", **PASSIVE),
     ],
-    "queue goes on without its exchange": [*_BOUND, QueueBind(**_QB), ExchangeDelete(exchange="e"), q(**PASSIVE)],
+    "queue stays without its exchange": [*_BOUND, QueueBind(**_QB), ExchangeDelete(exchange="e"), q(**PASSIVE)],
 }
 
 _N: Final = "n"
 REFUSALS: Final[dict[str, list[Step]]] = {
     "ann declares": [By(_N, q("c"))],
     "ann declares what she may not": [By(_N, q("wr"))],
-    "ann looks at anything": [q("q"), By(_N, q(**PASSIVE))],
+    "ann declares anything passively": [q("q"), By(_N, q(**PASSIVE))],
     "ann declares what is there": [q(), By(_N, q())],
     "ann declares reserved": [By(_N, q("amq.q"))],
     "ann's dead letters": [By(_N, q("c", **args(x_dead_letter_exchange="w")))],

@@ -47,7 +47,7 @@ class Idle:
         raise AssertionError("there was no room")
 
     def cancelled(self, reason: WarrenError) -> None:
-        """It hears of it, and that is all."""
+        """Ignored."""
 
 
 class TopologyStage(BrokerStage):
@@ -80,24 +80,24 @@ class TopologyStage(BrokerStage):
         self.declarations.consumer_removed(handle.id)
 
     def step(self, step: Step) -> str:
-        """What a client would hear, as the table of expected answers has it."""
+        """The answer to a client, as written in the table of expected answers."""
         who, action = step if isinstance(step, By) else ("a", step)
         try:
-            return told(self._done(action, who))
+            return answer_line(self._done(action, who))
         except PeerError as error:
             text = reply_text(error.code, error.explanation)
             return shown(f"{'hard' if is_hard(error.code) else 'soft'} {error.code.value} {text}")
 
     def case(self, steps: list[Step]) -> str:
-        said = "nothing"
+        answer = "nothing"
         for step in steps:
-            if said.startswith(("soft", "hard")):
-                return f"too early: {said}"
-            said = self.step(step)
-        return said
+            if answer.startswith(("soft", "hard")):
+                return f"too early: {answer}"
+            answer = self.step(step)
+        return answer
 
     def clean(self) -> None:
-        """Everybody goes, and everything with them."""
+        """Close all clients, and delete everything."""
         for client in self.clients.values():
             self.declarations.release(client.owner)
         self.clients = {}
@@ -110,7 +110,7 @@ class TopologyStage(BrokerStage):
         self.check()
 
     def check(self) -> None:
-        """What is in memory is what the catalog has."""
+        """Memory and catalog have the same objects."""
         with self.storage.catalog.reading() as connection:
             rows = {row.name: row.id for row in queues.every(connection, self.vhost.row.id)}
             known = exchanges.every(connection, self.vhost.row.id)
@@ -143,7 +143,7 @@ class TopologyStage(BrokerStage):
         return self.ask(action, who)
 
 
-def told(answer: Method | None) -> str:
+def answer_line(answer: Method | None) -> str:
     match answer:
         case methods.QueueDeclareOk(queue=name, message_count=messages, consumer_count=consumers):
             return shown(f"ok {name} {messages} {consumers}")
@@ -157,5 +157,5 @@ def shown(text: str) -> str:
     return re.sub(r"amq\.gen-[-_A-Za-z0-9]{22}", "amq.gen-*", text).replace("\r", "\\r").replace("\n", "\\n")
 
 
-def _bound(known: Any) -> dict[int, BindingRow]:
-    return {id_: row for each in known for id_, row in each.bound.items()}
+def _bound(exchanges: Any) -> dict[int, BindingRow]:
+    return {id_: row for each in exchanges for id_, row in each.bindings.items()}

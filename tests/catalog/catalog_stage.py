@@ -18,7 +18,7 @@ from warren.base.threads import SystemThreads, Threads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.queues import QueueRow
-from warren.catalog.rebuild import read_mark, truth_of
+from warren.catalog.rebuild import read_mark, read_state
 from warren.catalog.rows import CATALOG, TABLES, Image, RowKind, decode, id_of, image_of
 from warren.catalog.sql import SqlPlace
 from warren.catalog.vhosts import VhostRow
@@ -109,33 +109,33 @@ def rows_in_log(database: Database) -> Rows:
 
 
 def check(catalog: Catalog, database: Database) -> None:
-    told = rows_in_sql(catalog)
-    assert told == rows_in_log(database)
+    rows = rows_in_sql(catalog)
+    assert rows == rows_in_log(database)
     view = database.view_now()
-    truth = truth_of(view)
+    state = read_state(view)
     view.close()
-    assert {kind: truth.last.count(kind) for kind in TABLES} == {
-        kind: sum(each is kind for each, _ in told) for kind in TABLES
+    assert {kind: state.last.count(kind) for kind in TABLES} == {
+        kind: sum(each is kind for each, _ in rows) for kind in TABLES
     }
-    assert all(id_ <= truth.last.last_id for _, id_ in told)
+    assert all(id_ <= state.last.last_id for _, id_ in rows)
     with catalog.reading() as connection:
-        assert read_mark(connection) == (database.log.manifest.state.timeline.id, truth.epoch)
-    assert catalog.applied == truth.epoch <= database.log.durable
+        assert read_mark(connection) == (database.log.manifest.state.timeline.id, state.epoch)
+    assert catalog.applied == state.epoch <= database.log.durable
 
 
 def home(catalog: Catalog) -> VhostRow:
-    return catalog.change(lambda change: vhosts.declare(change, "/"))
+    return catalog.change(lambda writer: vhosts.declare(writer, "/"))
 
 
 def declared(catalog: Catalog, vhost_id: VhostId, name: str, **asked: Any) -> QueueRow:
-    return catalog.change(lambda change: queues.declare(change, vhost_id, name, **asked))
+    return catalog.change(lambda writer: queues.declare(writer, vhost_id, name, **asked))
 
 
 def bound(catalog: Catalog, exchange: str, queue: QueueRow, key: str = "", **more: Any) -> bindings.BindingRow:
-    def work(change: Any) -> bindings.BindingRow:
-        source = exchanges.get(change.connection, queue.vhost_id, exchange)
+    def work(writer: Any) -> bindings.BindingRow:
+        source = exchanges.get(writer.connection, queue.vhost_id, exchange)
         assert source is not None
-        return bindings.bind(change, source, queue, key, **more)
+        return bindings.bind(writer, source, queue, key, **more)
 
     return catalog.change(work)
 

@@ -1,6 +1,6 @@
-"""A process that declares and deletes queues in a real database with a real SQL catalog until somebody kills it.
+"""A process that declares and deletes queues in a real database with a real SQL catalog until it is killed.
 
-It tells "told N" whenever change N was answered (tests/lives). What change N does follows from N.
+It prints "told N" whenever change N was answered (tests/lives). What change N does follows from N.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from warren.base.threads import SystemThreads
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.catalog.settings import CatalogSettings
 from warren.embedded.database import open_database
 from warren.files.environment import Environment
@@ -34,16 +34,16 @@ def opened(directory: str, connect: str = "") -> tuple[Database, Catalog]:
     return database, Catalog.open(database, place, SystemThreads())
 
 
-def make(change: Change, number: int) -> None:
+def make(writer: RowWriter, number: int) -> None:
     """Change N, in one session: a queue with a binding, and the end of an older one."""
-    here = vhosts.declare(change, "/").id
-    queue = queues.declare(change, here, f"q{number}", arguments={"number": number})
-    source = exchanges.get(change.connection, here, "amq.topic")
+    here = vhosts.declare(writer, "/").id
+    queue = queues.declare(writer, here, f"q{number}", arguments={"number": number})
+    source = exchanges.get(writer.connection, here, "amq.topic")
     assert source is not None
-    bindings.bind(change, source, queue, f"key-{number}")
-    old = queues.get(change.connection, here, f"q{number - KEPT}")
+    bindings.bind(writer, source, queue, f"key-{number}")
+    old = queues.get(writer.connection, here, f"q{number - KEPT}")
     if old is not None:
-        queues.delete(change, old.id)
+        queues.delete(writer, old.id)
 
 
 def reached(catalog: Catalog) -> int:
@@ -63,7 +63,7 @@ def live(directory: str, connect: str) -> None:
     number = reached(catalog)
     while True:
         number += 1
-        catalog.change(lambda change, number=number: make(change, number))  # type: ignore[misc]
+        catalog.change(lambda writer, number=number: make(writer, number))  # type: ignore[misc]
         say("told", number)
 
 

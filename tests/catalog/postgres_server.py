@@ -46,18 +46,18 @@ class PostgresServer:
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in _SETTINGS.items()]
-        told = (self._directory / "log").open("ab")
+        output = (self._directory / "log").open("ab")
         self._process = subprocess.Popen(
             [_program("postgres"), "-D", self._data, "-k", str(self._directory), *options],
             **self._run(),
-            stdout=told,
-            stderr=told,
+            stdout=output,
+            stderr=output,
         )
-        told.close()
+        output.close()
         self._wait_until_ready()
 
     def stop(self, is_killed: bool = False) -> None:
-        """In a hurry: whoever is connected is cut off."""
+        """At once: open connections are cut."""
         if self._process is not None:
             self._process.send_signal(3 if is_killed else 2)
             self._process.wait(_START_SECONDS)
@@ -73,7 +73,7 @@ class PostgresServer:
         return name
 
     def copy_of(self, database: str) -> str:
-        """Another database with the same in it, as of now; nobody may be connected."""
+        """Another database with the same in it, as of now; there must be no connections."""
         return self.make_database(f"TEMPLATE {database}")
 
     def ask(self, what: str, database: str = "postgres") -> list[Any]:

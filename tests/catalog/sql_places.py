@@ -19,11 +19,11 @@ class SqlPlaces(Protocol):
     def new(self) -> SqlPlace: ...
 
     def copy(self, place: SqlPlace) -> SqlPlace:
-        """What is there now, as another place; nobody may have it open."""
+        """A copy of the present database, as another place; it must not be open."""
         ...
 
     def aside(self, place: SqlPlace) -> list[SqlPlace]:
-        """What was set aside there, as places to look at."""
+        """What was set aside there, as places that can be opened."""
         ...
 
 
@@ -83,9 +83,9 @@ class PostgresPlaces:
     def aside(self, place: SqlPlace) -> list[SqlPlace]:
         asked = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren_aside_') ORDER BY nspname"
         found = self._server.ask(asked, _database(place))
-        return [self._looked_at(place, name) for (name,) in found]
+        return [self._as_place(place, name) for (name,) in found]
 
-    def _looked_at(self, place: SqlPlace, schema: str) -> SqlPlace:
+    def _as_place(self, place: SqlPlace, schema: str) -> SqlPlace:
         """A database in which that schema is the one in use."""
         other = self._server.copy_of(_database(place))
         self._server.ask(f"DROP SCHEMA warren CASCADE; ALTER SCHEMA {schema} RENAME TO warren", other)

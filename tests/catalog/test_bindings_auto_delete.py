@@ -6,7 +6,7 @@ from tests.catalog.catalog_stage import CatalogStage, home
 from warren.base.ids import ExchangeId
 from warren.catalog import bindings, exchanges, queues
 from warren.catalog.bindings import is_source, remove_unused, sources_of
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 
 
 def test_who_lost_the_last_binding_goes_and_so_on() -> None:
@@ -14,27 +14,27 @@ def test_who_lost_the_last_binding_goes_and_so_on() -> None:
     catalog = stage.begin()
     vhost = home(catalog)
 
-    def build(change: Change) -> list[exchanges.ExchangeRow]:
-        queue = queues.declare(change, vhost.id, "q")
+    def build(writer: RowWriter) -> list[exchanges.ExchangeRow]:
+        queue = queues.declare(writer, vhost.id, "q")
         rows = [
-            exchanges.declare(change, vhost.id, name, auto_delete=name != "kept") for name in ("a", "b", "c", "kept")
+            exchanges.declare(writer, vhost.id, name, auto_delete=name != "kept") for name in ("a", "b", "c", "kept")
         ]
         first, second, third, kept = rows
         for source, target in ((first, second), (second, third), (kept, third)):
-            bindings.bind(change, source, target)
-        bindings.bind(change, third, queue)
+            bindings.bind(writer, source, target)
+        bindings.bind(writer, third, queue)
         return rows
 
     first, second, third, kept = catalog.change(build)
 
-    def unbind(change: Change) -> list[ExchangeId]:
-        queue = queues.get(change.connection, vhost.id, "q")
+    def unbind(writer: RowWriter) -> list[ExchangeId]:
+        queue = queues.get(writer.connection, vhost.id, "q")
         assert queue is not None
-        assert sources_of(change.connection, queue=queue.id) == [third.id]
-        assert sorted(sources_of(change.connection, exchange=third.id)) == [second.id, kept.id]
-        assert remove_unused(change, [third.id]) == [], "it is still used"
-        bindings.unbind(change, third, queue)
-        return remove_unused(change, [third.id])
+        assert sources_of(writer.connection, queue=queue.id) == [third.id]
+        assert sorted(sources_of(writer.connection, exchange=third.id)) == [second.id, kept.id]
+        assert remove_unused(writer, [third.id]) == [], "it is still used"
+        bindings.unbind(writer, third, queue)
+        return remove_unused(writer, [third.id])
 
     assert sorted(catalog.change(unbind)) == [first.id, second.id, third.id]
     with catalog.reading() as connection:

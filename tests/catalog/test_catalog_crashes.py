@@ -22,7 +22,7 @@ from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rebuild import remove_leftovers
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.snapshot.database import Database
 from warren.testing.memory_files import CrashModel
 
@@ -63,27 +63,27 @@ class Client:
         return "" if own in allowed else f"client {self.name}: {own} is none of {allowed}"
 
 
-def _declare_and_bind(here: VhostId, name: str, keys: list[str], change: Change) -> None:
-    queue = queues.declare(change, here, name)
+def _declare_and_bind(here: VhostId, name: str, keys: list[str], writer: RowWriter) -> None:
+    queue = queues.declare(writer, here, name)
     for key in keys:
-        bindings.bind(change, _topic(change, here), queue, key)
+        bindings.bind(writer, _topic(writer, here), queue, key)
 
 
-def _delete(here: VhostId, name: str, change: Change) -> None:
-    queue = queues.get(change.connection, here, name)
+def _delete(here: VhostId, name: str, writer: RowWriter) -> None:
+    queue = queues.get(writer.connection, here, name)
     assert queue is not None
-    queues.delete(change, queue.id)
+    queues.delete(writer, queue.id)
 
 
-def _bind_or_unbind(here: VhostId, name: str, key: str, change: Change) -> None:
-    queue, source = queues.get(change.connection, here, name), _topic(change, here)
+def _bind_or_unbind(here: VhostId, name: str, key: str, writer: RowWriter) -> None:
+    queue, source = queues.get(writer.connection, here, name), _topic(writer, here)
     assert queue is not None
-    if not bindings.unbind(change, source, queue, key):
-        bindings.bind(change, source, queue, key)
+    if not bindings.unbind(writer, source, queue, key):
+        bindings.bind(writer, source, queue, key)
 
 
-def _topic(change: Change, here: VhostId) -> exchanges.ExchangeRow:
-    source = exchanges.get(change.connection, here, "amq.topic")
+def _topic(writer: RowWriter, here: VhostId) -> exchanges.ExchangeRow:
+    source = exchanges.get(writer.connection, here, "amq.topic")
     assert source is not None
     return source
 
@@ -109,9 +109,9 @@ class Lives:
         for life in range(2):
             database = open_database()
             catalog = self._stage.open_catalog(database, threads)
-            here = catalog.change(lambda change: vhosts.declare(change, "/")).id
+            here = catalog.change(lambda writer: vhosts.declare(writer, "/")).id
             catalog.change(remove_leftovers)
-            catalog.change(lambda change, here=here: queues.declare(change, here, "passing", durable=False))  # type: ignore[misc]
+            catalog.change(lambda writer, here=here: queues.declare(writer, here, "passing", durable=False))  # type: ignore[misc]
             chances = [random.Random(f"{self._seed} {life} {client.name}") for client in self.clients]
             others = [
                 threads.start(client.name, partial(client.work, catalog, here, rng))
@@ -143,7 +143,7 @@ def check_state(seed: int, step: int) -> list[str]:
             if (step + index) % 4 == 0:  # the start may be cut short, too: before SQL's commit, or anywhere else
                 after.play(step, partial(open_and_no_more, after), cut_at=step % 41)
                 after = after.crashed(model, step)
-            check_restart(after, lives.clients, goes_on=(step + index) % 3 == 0)
+            check_restart(after, lives.clients, continues=(step + index) % 3 == 0)
         except Exception as error:
             wrong.append(f"seed {seed}, step {step}, {model.value}: {type(error).__name__}: {error}")
     return wrong
@@ -155,7 +155,7 @@ def open_and_no_more(stage: CatalogCrashStage, open_database: Open, threads: Ste
     database.abandon()
 
 
-def check_restart(stage: CatalogCrashStage, clients: list[Client], goes_on: bool) -> None:
+def check_restart(stage: CatalogCrashStage, clients: list[Client], continues: bool) -> None:
     """Open on what is left, and judge it; then declare more, stop, and open once more."""
 
     def body(open_database: Open, threads: SteppedThreads) -> None:
@@ -164,12 +164,12 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], goes_on: bool
         check(catalog, database)
         assert not catalog.problems, catalog.problems
         found = held_by(catalog)
-        wrong = [told for client in clients if (told := client.judge(found))]
+        wrong = [problem for client in clients if (problem := client.judge(found))]
         assert not wrong, wrong
         assert set(found) - {"passing"} == {name for name in found if name[0] in "ab" and len(name) == 2}
-        if goes_on:
-            here = catalog.change(lambda change: vhosts.declare(change, "/")).id
-            catalog.change(lambda change: queues.declare(change, here, "after"))
+        if continues:
+            here = catalog.change(lambda writer: vhosts.declare(writer, "/")).id
+            catalog.change(lambda writer: queues.declare(writer, here, "after"))
             catalog.close()
             database.close()
             database = open_database()
@@ -184,7 +184,7 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], goes_on: bool
 def test_a_power_cut_at_any_step_loses_no_declaration_that_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
     """C-21, X-02: whatever SQL has forgotten, log and catalog say the same."""
     count = count_steps(SEED)
-    wrong = [told for step in range(count) for told in check_state(SEED, step)]
+    wrong = [problem for step in range(count) for problem in check_state(SEED, step)]
     with capsys.disabled():
         print(f"\n  catalog: {3 * count} states, every step of {count}")
     assert not wrong, "\n".join(wrong)
@@ -192,7 +192,7 @@ def test_a_power_cut_at_any_step_loses_no_declaration_that_was_answered(capsys: 
 
 def test_a_power_cut_at_some_steps_of_another_life_loses_no_declaration_that_was_answered() -> None:
     """C-21, X-02: the campaign above takes every step."""
-    wrong = [told for step in range(4, count_steps(SEED + 1), 6) for told in check_state(SEED + 1, step)]
+    wrong = [problem for step in range(4, count_steps(SEED + 1), 6) for problem in check_state(SEED + 1, step)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -26,19 +26,21 @@ class Killing:
         self.lives = Lives("tests.catalog.catalog_to_be_killed", self._directory, connect)
 
     def one_life(self, loses_sql: bool = False) -> None:
-        told = self.lives.one(self._rng.choice([0.05, 0.2, 0.4]) * self._rng.random())
+        answers = self.lives.one(self._rng.choice([0.05, 0.2, 0.4]) * self._rng.random())
         if loses_sql:
             for path in Path(self._directory).glob("catalog/*"):
                 path.unlink()
-        self._check(max([self.reached, *(number for _, number in told)]))
+        self._check(max([self.reached, *(number for _, number in answers)]))
 
-    def _check(self, told: int) -> None:
+    def _check(self, answered: int) -> None:
         database, catalog = opened(self._directory, self._connect)
         try:
             assert not catalog.problems
             assert not database.problems
             check(catalog, database)
-            assert told <= reached(catalog) <= told + 1, "what was answered is there, and at most one change more"
+            assert answered <= reached(catalog) <= answered + 1, (
+                "what was answered is there, and at most one change more"
+            )
             self.reached = reached(catalog)
         finally:
             catalog.close()

@@ -19,7 +19,7 @@ from tests.catalog.catalog_stage import CatalogStage, check
 from warren.base.errors import Refused
 from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, queues, vhosts
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.testing.fakes import SeededRandom
 from warren.testing.memory_files import CrashModel
 
@@ -45,7 +45,7 @@ class Model:
         other.bindings = set(self.bindings)
         return other
 
-    def told(self) -> Any:
+    def state(self) -> Any:
         return self.vhosts, self.queues, self.exchanges, self.bindings
 
     def drop(self, vhost: str, kind: str, name: str) -> None:
@@ -70,19 +70,19 @@ class CatalogMachine(RuleBasedStateMachine):
 
     @rule(name=VHOSTS, description=st.sampled_from(["", "x"]))
     def declare_vhost(self, name: str, description: str) -> None:
-        self.catalog.change(lambda change: vhosts.declare(change, name, description))
+        self.catalog.change(lambda writer: vhosts.declare(writer, name, description))
         self.model.vhosts.setdefault(name, description)
 
     @rule(name=VHOSTS, description=st.sampled_from(["y", "z"]))
     def describe_vhost(self, name: str, description: str) -> None:
         if name in self.model.vhosts:
-            self.catalog.change(lambda change: vhosts.describe(change, vhost_id(change, name), description))
+            self.catalog.change(lambda writer: vhosts.describe(writer, vhost_id(writer, name), description))
             self.model.vhosts[name] = description
 
     @rule(name=VHOSTS)
     def delete_vhost(self, name: str) -> None:
         if name in self.model.vhosts:
-            self.catalog.change(lambda change: vhosts.delete(change, vhost_id(change, name)))
+            self.catalog.change(lambda writer: vhosts.delete(writer, vhost_id(writer, name)))
             model = self.model
             del model.vhosts[name]
             model.queues = {key: held for key, held in model.queues.items() if key[0] != name}
@@ -95,8 +95,8 @@ class CatalogMachine(RuleBasedStateMachine):
             held = self.model.queues.setdefault((vhost, name), (durable, arguments))
             self._change(
                 held == (durable, arguments),
-                lambda change: queues.declare(
-                    change, vhost_id(change, vhost), name, durable=durable, arguments=arguments
+                lambda writer: queues.declare(
+                    writer, vhost_id(writer, vhost), name, durable=durable, arguments=arguments
                 ),
             )
 
@@ -104,18 +104,18 @@ class CatalogMachine(RuleBasedStateMachine):
     def declare_exchange(self, vhost: str, name: str, type_: str) -> None:
         if vhost in self.model.vhosts:
             held = self.model.exchanges.setdefault((vhost, name), type_)
-            self._change(held == type_, lambda change: exchanges.declare(change, vhost_id(change, vhost), name, type_))
+            self._change(held == type_, lambda writer: exchanges.declare(writer, vhost_id(writer, vhost), name, type_))
 
     @rule(vhost=VHOSTS, name=NAMES)
     def delete_queue(self, vhost: str, name: str) -> None:
         if self.model.queues.pop((vhost, name), None) is not None:
-            self.catalog.change(lambda change: queues.delete(change, queue_of(change, vhost, name).id))
+            self.catalog.change(lambda writer: queues.delete(writer, queue_of(writer, vhost, name).id))
             self.model.drop(vhost, "queue", name)
 
     @rule(vhost=VHOSTS, name=NAMES)
     def delete_exchange(self, vhost: str, name: str) -> None:
         if self.model.exchanges.pop((vhost, name), None) is not None:
-            self.catalog.change(lambda change: exchanges.delete(change, exchange_of(change, vhost, name).id))
+            self.catalog.change(lambda writer: exchanges.delete(writer, exchange_of(writer, vhost, name).id))
             self.model.drop(vhost, "exchange", name)
 
     @rule(vhost=VHOSTS, source=NAMES, kind=st.sampled_from(["queue", "exchange"]), onto=NAMES, key=KEYS)
@@ -125,10 +125,10 @@ class CatalogMachine(RuleBasedStateMachine):
             named = (vhost, source, kind, onto, key)
             is_bound = named in self.model.bindings
 
-            def work(change: Change) -> object:
-                to = queue_of(change, vhost, onto) if kind == "queue" else exchange_of(change, vhost, onto)
+            def work(writer: RowWriter) -> object:
+                to = queue_of(writer, vhost, onto) if kind == "queue" else exchange_of(writer, vhost, onto)
                 act = bindings.unbind if is_bound else bindings.bind
-                return act(change, exchange_of(change, vhost, source), to, key)
+                return act(writer, exchange_of(writer, vhost, source), to, key)
 
             self.catalog.change(work)
             self.model.bindings ^= {named}
@@ -141,15 +141,15 @@ class CatalogMachine(RuleBasedStateMachine):
         after.queues.setdefault(("/", "late"), (True, {}))
         after.bindings.add(("/", "amq.topic", "queue", "late", "k"))
 
-        def work(change: Change) -> None:
-            queue = queues.declare(change, vhost_id(change, "/"), "late")
-            bindings.bind(change, exchange_of(change, "/", "amq.topic"), queue, "k")
+        def work(writer: RowWriter) -> None:
+            queue = queues.declare(writer, vhost_id(writer, "/"), "late")
+            bindings.bind(writer, exchange_of(writer, "/", "amq.topic"), queue, "k")
 
         self.catalog.submit(work)
         self._lose_power(seed, model)
         found = self._found()
-        assert found in (self.model.told(), after.told())
-        if found == after.told():
+        assert found in (self.model.state(), after.state())
+        if found == after.state():
             self.model = after
 
     # -- what is forgotten ---------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @invariant()
     def sql_log_and_model_say_the_same(self) -> None:
         check(self.catalog, self.stage.database)
-        assert self._found() == self.model.told()
+        assert self._found() == self.model.state()
 
     def teardown(self) -> None:
         self.stage.stop()
@@ -222,20 +222,20 @@ class CatalogMachine(RuleBasedStateMachine):
         )
 
 
-def vhost_id(change: Change, name: str) -> VhostId:
-    found = vhosts.get(change.connection, name)
+def vhost_id(writer: RowWriter, name: str) -> VhostId:
+    found = vhosts.get(writer.connection, name)
     assert found is not None
     return found.id
 
 
-def queue_of(change: Change, vhost: str, name: str) -> queues.QueueRow:
-    found = queues.get(change.connection, vhost_id(change, vhost), name)
+def queue_of(writer: RowWriter, vhost: str, name: str) -> queues.QueueRow:
+    found = queues.get(writer.connection, vhost_id(writer, vhost), name)
     assert found is not None
     return found
 
 
-def exchange_of(change: Change, vhost: str, name: str) -> exchanges.ExchangeRow:
-    found = exchanges.get(change.connection, vhost_id(change, vhost), name)
+def exchange_of(writer: RowWriter, vhost: str, name: str) -> exchanges.ExchangeRow:
+    found = exchanges.get(writer.connection, vhost_id(writer, vhost), name)
     assert found is not None
     return found
 

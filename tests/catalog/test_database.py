@@ -60,7 +60,7 @@ def test_the_catalog_is_a_file_in_the_directory_unless_settings_name_another(tmp
 def test_a_connect_string_may_name_postgresql_and_the_catalog_its_database(
     tmp_path: Path, connect: str, where: str
 ) -> None:
-    """OP-01, OP-02: and whoever speaks of it does not tell the password."""
+    """OP-01, OP-02: and messages about it do not contain the password."""
     place = named(tmp_path, connect, "shop")
     assert isinstance(place, PostgresPlace)
     assert place.where == where
@@ -171,11 +171,11 @@ def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
         ("database disk image is malformed", SqlDamage),
     ],
 )
-def test_what_sql_says_is_told_in_the_words_of_the_house(said: str, family: type[Exception]) -> None:
+def test_errors_of_sql_become_errors_of_warren(said: str, family: type[Exception]) -> None:
     with pytest.raises(family, match=said), sql_error("here"):
         raise OperationalError("x", None, Exception(said))
 
 
-def test_a_broken_constraint_is_for_whoever_wrote_the_row() -> None:
+def test_an_integrity_error_is_passed_on() -> None:
     with pytest.raises(IntegrityError), sql_error("here"):
         raise IntegrityError("x", None, Exception("UNIQUE"))

@@ -13,12 +13,12 @@ from warren.catalog.rows import RowKind
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:
-    return stage.catalog.change(lambda change: users.put(change, "ann", "", "")).id, home(stage.catalog).id
+    return stage.catalog.change(lambda writer: users.put(writer, "ann", "", "")).id, home(stage.catalog).id
 
 
 def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, *patterns: str) -> PermissionRow:
     configure, write, read = patterns
-    return stage.catalog.change(lambda change: permissions.put(change, user, vhost, configure, write, read))
+    return stage.catalog.change(lambda writer: permissions.put(writer, user, vhost, configure, write, read))
 
 
 def test_what_was_permitted_is_there_after_a_restart_that_lost_sql(stage: CatalogStage) -> None:
@@ -47,21 +47,21 @@ def test_permitting_again_writes_over_and_the_same_again_writes_nothing(stage: C
 def test_clearing_says_whether_there_was_anything(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     permitted(stage, user, vhost, ".*", ".*", ".*")
-    assert stage.catalog.change(lambda change: permissions.clear(change, user, vhost))
-    assert not stage.catalog.change(lambda change: permissions.clear(change, user, vhost))
+    assert stage.catalog.change(lambda writer: permissions.clear(writer, user, vhost))
+    assert not stage.catalog.change(lambda writer: permissions.clear(writer, user, vhost))
 
 
-def test_nothing_is_permitted_to_nobody_or_nowhere(stage: CatalogStage) -> None:
+def test_permissions_need_an_existing_user_and_vhost(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     for pair in ((UserId(5), vhost), (user, VhostId(5))):
-        with pytest.raises(Refused, match="one of them is not there"):
+        with pytest.raises(Refused, match="one of them does not exist"):
             permitted(stage, *pair, "", "", "")
 
 
 def test_permissions_go_with_their_vhost(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
-    other = stage.catalog.change(lambda change: vhosts.declare(change, "shop")).id
+    other = stage.catalog.change(lambda writer: vhosts.declare(writer, "shop")).id
     permitted(stage, user, vhost, "", "", "")
     stays = permitted(stage, user, other, "", "", "")
-    stage.catalog.change(lambda change: vhosts.delete(change, vhost))
+    stage.catalog.change(lambda writer: vhosts.delete(writer, vhost))
     assert [id_ for kind, id_ in rows_in_log(stage.database) if kind is RowKind.PERMISSION] == [stays.id]

@@ -13,11 +13,11 @@ from warren.catalog.rows import RowKind
 
 
 def ann_and_home(stage: CatalogStage) -> tuple[UserId, VhostId]:
-    return stage.catalog.change(lambda change: users.put(change, "ann", "", "")).id, home(stage.catalog).id
+    return stage.catalog.change(lambda writer: users.put(writer, "ann", "", "")).id, home(stage.catalog).id
 
 
 def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, exchange: str, write: str = "w") -> TopicPermissionRow:
-    return stage.catalog.change(lambda change: permissions.put_topic(change, user, vhost, exchange, write, "r"))
+    return stage.catalog.change(lambda writer: permissions.put_topic(writer, user, vhost, exchange, write, "r"))
 
 
 def test_each_exchange_has_patterns_of_its_own_also_one_that_is_not_there_yet(stage: CatalogStage) -> None:
@@ -45,22 +45,22 @@ def test_clearing_takes_one_exchange_or_all(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     for name in ("a", "b", "c"):
         permitted(stage, user, vhost, name)
-    assert stage.catalog.change(lambda change: permissions.clear_topic(change, user, vhost, "b")) == 1
-    assert stage.catalog.change(lambda change: permissions.clear_topic(change, user, vhost)) == 2
-    assert stage.catalog.change(lambda change: permissions.clear_topic(change, user, vhost)) == 0
+    assert stage.catalog.change(lambda writer: permissions.clear_topic(writer, user, vhost, "b")) == 1
+    assert stage.catalog.change(lambda writer: permissions.clear_topic(writer, user, vhost)) == 2
+    assert stage.catalog.change(lambda writer: permissions.clear_topic(writer, user, vhost)) == 0
 
 
-def test_nothing_is_permitted_to_nobody_or_nowhere(stage: CatalogStage) -> None:
+def test_permissions_need_an_existing_user_and_vhost(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     for pair in ((UserId(5), vhost), (user, VhostId(5))):
-        with pytest.raises(Refused, match="one of them is not there"):
+        with pytest.raises(Refused, match="one of them does not exist"):
             permitted(stage, *pair, "e")
 
 
 def test_topic_permissions_go_with_their_vhost(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
-    other = stage.catalog.change(lambda change: vhosts.declare(change, "shop")).id
+    other = stage.catalog.change(lambda writer: vhosts.declare(writer, "shop")).id
     permitted(stage, user, vhost, "e")
     stays = permitted(stage, user, other, "e")
-    stage.catalog.change(lambda change: vhosts.delete(change, vhost))
+    stage.catalog.change(lambda writer: vhosts.delete(writer, vhost))
     assert [id_ for kind, id_ in rows_in_log(stage.database) if kind is RowKind.TOPIC_PERMISSION] == [stays.id]

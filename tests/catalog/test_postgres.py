@@ -1,6 +1,6 @@
 """A real PostgreSQL: one broker at a time, a connection that is lost, a server that is away, and what its texts hold.
 
-What the catalog promises over any SQL database is in test_catalog.py, test_bringing.py and test_forcing.py.
+What the catalog promises over any SQL database is in test_catalog.py, test_rebuild.py and test_rebuild_forced.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warren.catalog import exchanges, queues, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.postgres import LOCK, PostgresPlace
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.catalog.sql import SqlUnavailable, parsed
 from warren.testing.fakes import SeededRandom
 
@@ -47,7 +47,7 @@ def test_a_second_broker_on_one_database_is_refused_by_name(
     """Its log may be a fork of the first one's: nothing but the lock keeps it out."""
     declared(stage.catalog, home(stage.catalog).id, "orders")
     second = CatalogStage(postgres.place(database, lock_wait_ms=50), seed=2)
-    with pytest.raises(Locked, match=r"is held by another broker: warren \(backend \d+, from this machine\)") as caught:
+    with pytest.raises(Locked, match=r"locked by another broker: warren \(backend \d+, from this machine\)") as caught:
         second.begin()
     second.database.close()
     assert "name another database with --catalog" in caught.value.hint
@@ -64,7 +64,7 @@ def test_brokers_on_two_databases_of_one_server_do_not_disturb_each_other(
     other.stop()
 
 
-def test_a_lock_that_is_let_go_of_soon_is_waited_for(postgres: PostgresServer, database: str) -> None:
+def test_a_lock_that_is_released_soon_is_waited_for(postgres: PostgresServer, database: str) -> None:
     """As by the connection of a broker that has just died."""
     holder = psycopg.connect(postgres.url(database), autocommit=True)
     holder.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
@@ -82,7 +82,7 @@ def test_a_lock_that_is_let_go_of_soon_is_waited_for(postgres: PostgresServer, d
 # -- a connection that is lost -------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_is_lost_while_nobody_needs_it_is_made_again(
+def test_a_connection_that_is_lost_while_idle_is_made_again(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
     here = home(stage.catalog)
@@ -97,13 +97,13 @@ def test_a_connection_that_is_lost_while_nobody_needs_it_is_made_again(
 def test_a_connection_lost_in_mid_change_leaves_nothing_of_it(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
-    """Nothing of it was in the log: whoever asked is told, and may ask again."""
+    """Nothing of it was in the log: the change fails, and may be repeated."""
     here = home(stage.catalog)
 
-    def work(change: Change) -> QueueRow:
-        queues.declare(change, here.id, "first")
+    def work(writer: RowWriter) -> QueueRow:
+        queues.declare(writer, here.id, "first")
         postgres.cut_off(database)
-        return queues.declare(change, here.id, "second")
+        return queues.declare(writer, here.id, "second")
 
     with pytest.raises(SqlUnavailable, match="does not answer"):
         stage.catalog.change(work)
@@ -116,9 +116,9 @@ def test_a_connection_lost_in_mid_change_leaves_nothing_of_it(
 def test_a_connection_lost_between_the_log_and_the_commit_is_nobodys_trouble(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
-    """Rule 16: the log has it, so SQL gets it by another connection before anybody is answered."""
+    """Rule 16: the log has it, so SQL gets it by another connection before the answer."""
     here = home(stage.catalog)
-    queue, epoch = stage.catalog.submit(lambda change: queues.declare(change, here.id, "orders"))
+    queue, epoch = stage.catalog.submit(lambda writer: queues.declare(writer, here.id, "orders"))
     postgres.cut_off(database)
     stage.catalog.settle(epoch)
     assert stage.catalog.applied >= epoch
@@ -129,15 +129,15 @@ def test_who_joins_an_epoch_whose_connection_was_lost_takes_nothing_along(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
     here = home(stage.catalog)
-    _, epoch = stage.catalog.submit(lambda change: queues.declare(change, here.id, "a"))
+    _, epoch = stage.catalog.submit(lambda writer: queues.declare(writer, here.id, "a"))
     postgres.cut_off(database)
     with pytest.raises(SqlUnavailable):
-        stage.catalog.submit(lambda change: queues.declare(change, here.id, "b"))
+        stage.catalog.submit(lambda writer: queues.declare(writer, here.id, "b"))
     stage.catalog.settle(epoch)
     assert names(stage.catalog) == ["a"]
 
 
-def test_what_somebody_else_did_to_sql_meanwhile_is_put_right(
+def test_what_another_broker_did_to_sql_meanwhile_is_repaired(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
     """SQL may have been put back to an earlier day while we were cut off: a new connection makes sure."""
@@ -159,7 +159,7 @@ def test_a_broker_that_lost_its_lock_to_another_changes_nothing(
     postgres.cut_off(database)
     with psycopg.connect(postgres.url(database), autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
-        with pytest.raises(Locked, match="held by another broker"):
+        with pytest.raises(Locked, match="locked by another broker"):
             declared(stage.catalog, here.id, "orders")
         with pytest.raises(Locked):
             names(stage.catalog)
@@ -167,28 +167,26 @@ def test_a_broker_that_lost_its_lock_to_another_changes_nothing(
     assert names(stage.catalog) == []
 
 
-def test_a_table_that_somebody_holds_is_told_as_held(
-    postgres: PostgresServer, database: str, stage: CatalogStage
-) -> None:
+def test_a_locked_table_is_reported_as_locked(postgres: PostgresServer, database: str, stage: CatalogStage) -> None:
     here = home(stage.catalog)
     stage.catalog.close()
     stage.place = postgres.place(database, lock_wait_ms=50)
     stage.again_without_catalog()
     with psycopg.connect(postgres.url(database)) as other:
         other.execute("LOCK TABLE warren.queues IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(Locked, match="held by somebody else"):
+        with pytest.raises(Locked, match="locked by another process"):
             declared(stage.catalog, here.id, "orders")
     declared(stage.catalog, here.id, "orders")
 
 
-# -- a server that is away, or does not let us in ------------------------------------------------------------------
+# -- a server that is away, or refuses the connection ----------------------------------------------------------------
 
 
 def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() -> None:
     with postgres_server() as server:
         stage = CatalogStage(server.place(server.make_database()))
         here = home(stage.begin())
-        _, epoch = stage.catalog.submit(lambda change: queues.declare(change, here.id, "kept"))
+        _, epoch = stage.catalog.submit(lambda writer: queues.declare(writer, here.id, "kept"))
         server.stop(is_killed=True)
         for _ in range(2):
             stage.catalog.settle(epoch)  # the log has it
@@ -209,7 +207,7 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
 
 
 @pytest.mark.parametrize(
-    ("connect", "family", "told", "hint"),
+    ("connect", "family", "message", "hint"),
     [
         ("postgresql://ann:secret@127.0.0.1:1/x", SqlUnavailable, "does not answer: .*refused", "start PostgreSQL"),
         (
@@ -223,11 +221,11 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
     ],
 )
 def test_who_cannot_be_connected_to_is_named_with_what_to_do(
-    postgres: PostgresServer, connect: str, family: type[WarrenError], told: str, hint: str
+    postgres: PostgresServer, connect: str, family: type[WarrenError], message: str, hint: str
 ) -> None:
     host = postgres.url("x").rpartition("host=")[2]
     place = PostgresPlace(parsed(connect.format(host=host)), SeededRandom(1))
-    with pytest.raises(family, match=told) as caught:
+    with pytest.raises(family, match=message) as caught:
         place.open()
     assert type(caught.value) is family
     assert hint in caught.value.hint
@@ -237,7 +235,7 @@ def test_who_cannot_be_connected_to_is_named_with_what_to_do(
         chain = chain.__cause__ or chain.__context__
 
 
-def test_a_user_who_may_not_make_a_schema_is_told_so_and_may_use_one_that_is_there(
+def test_a_user_without_the_right_to_create_a_schema_is_refused_and_may_use_an_existing_one(
     postgres: PostgresServer, database: str
 ) -> None:
     postgres.ask(f"CREATE ROLE poor_{database} LOGIN")
@@ -256,7 +254,7 @@ def test_a_user_who_may_not_make_a_schema_is_told_so_and_may_use_one_that_is_the
 
 
 def test_it_keeps_to_its_own_schema(postgres: PostgresServer, database: str) -> None:
-    """Tables by the same names may be somebody else's."""
+    """Tables of the same names may belong to another program."""
     postgres.ask(
         "CREATE TABLE public.queues (x INTEGER); CREATE TABLE public.schema_version (version INTEGER)", database
     )
@@ -289,7 +287,7 @@ def test_postgresql_need_not_sync_for_us(stage: CatalogStage) -> None:
         assert connection.execute(text("SHOW application_name")).scalar_one() == "warren"
 
 
-def test_names_of_any_letters_and_255_bytes_are_told_apart_and_in_one_order(stage: CatalogStage) -> None:
+def test_names_of_any_letters_and_255_bytes_are_distinguished_and_in_one_order(stage: CatalogStage) -> None:
     """The order is ours: a server's locale may have another."""
     here = home(stage.catalog)
     asked = sorted(
@@ -297,9 +295,9 @@ def test_names_of_any_letters_and_255_bytes_are_told_apart_and_in_one_order(stag
     )
     for name in reversed(asked):
         declared(stage.catalog, here.id, name)
-        stage.catalog.change(lambda change, name=name: users.put(change, name, "", ""))  # type: ignore[misc]
-        stage.catalog.change(lambda change, name=name: vhosts.declare(change, name))  # type: ignore[misc]
-        stage.catalog.change(lambda change, name=name: exchanges.declare(change, here.id, name))  # type: ignore[misc]
+        stage.catalog.change(lambda writer, name=name: users.put(writer, name, "", ""))  # type: ignore[misc]
+        stage.catalog.change(lambda writer, name=name: vhosts.declare(writer, name))  # type: ignore[misc]
+        stage.catalog.change(lambda writer, name=name: exchanges.declare(writer, here.id, name))  # type: ignore[misc]
     seen = rows_in_sql(stage.catalog)
     with stage.again().reading() as connection:
         assert [each.name for each in queues.every(connection)] == asked

@@ -44,7 +44,7 @@ def typed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "image"),
     [
         (b"\0\1", {"!": "bytes", "value": "AAE="}),
         (datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC), {"!": "time", "value": 1700000000}),
@@ -54,9 +54,9 @@ def typed(value: Any) -> Any:
         ({"a": [1, "x"]}, {"a": [1, "x"]}),
     ],
 )
-def test_the_spelling_of_a_value_is_golden(value: object, told: object) -> None:
-    assert to_json({"x": value}) == {"x": told}
-    assert from_json({"x": told}) == {"x": value}
+def test_the_spelling_of_a_value_is_golden(value: object, image: object) -> None:
+    assert to_json({"x": value}) == {"x": image}
+    assert from_json({"x": image}) == {"x": value}
 
 
 def test_not_a_number_comes_back() -> None:
@@ -78,7 +78,7 @@ def test_arguments_are_not_nested_without_end() -> None:
         to_json({"x": [value]})
 
 
-@pytest.mark.parametrize("told", [{"!": "what"}, {"!": "table", "value": 3}])
-def test_a_mark_that_nobody_knows_is_damage(told: dict[str, object]) -> None:
+@pytest.mark.parametrize("image", [{"!": "what"}, {"!": "table", "value": 3}])
+def test_an_unknown_mark_is_damage(image: dict[str, object]) -> None:
     with pytest.raises(Damage):
-        from_json({"x": told})
+        from_json({"x": image})

@@ -108,9 +108,7 @@ def test_a_last_change_that_says_too_little_is_damage(image: dict[str, object]) 
 
 
 @pytest.mark.parametrize(("kind", "image", "_"), GOLDEN)
-def test_an_image_comes_back_from_sql_with_fields_that_nobody_knows(
-    kind: RowKind, image: dict[str, object], _: bytes
-) -> None:
+def test_an_image_comes_back_from_sql_with_unknown_fields(kind: RowKind, image: dict[str, object], _: bytes) -> None:
     newer = image | {"colour": {"of": ["red"]}, "arguments_too": 1}
     back = image_of(kind, row_of(kind, 5, newer))
     assert {name: back[name] for name in newer} == newer
@@ -136,7 +134,7 @@ def test_what_a_newer_version_wrote_survives_a_change_by_this_one() -> None:
     session.put(CATALOG, LAST_CHANGE, last.encode())
     session.commit()
     catalog = stage.again_without_catalog()
-    catalog.change(lambda change: vhosts.describe(change, here.id, "shop"))
+    catalog.change(lambda writer: vhosts.describe(writer, here.id, "shop"))
     check(catalog, stage.database)
     assert rows_in_log(stage.database)[RowKind.VHOST, here.id] == image | {"description": "shop"}
     view = stage.database.view_now()

@@ -28,7 +28,7 @@ def version(sql: SqlDatabase) -> int:
         return int(connection.execute(select(schema_version.c.version)).scalar_one())
 
 
-def told_of(connection: Any) -> dict[str, Any]:
+def description_of(connection: Any) -> dict[str, Any]:
     """What a database says of its tables; names that the database chose are left out."""
     found = inspect(connection)
     return {
@@ -52,7 +52,7 @@ def test_the_steps_make_the_tables_that_queries_expect(sql: SqlDatabase, places:
     other = places.new().open()
     with sql.reading() as made, other.reading() as expected:
         METADATA.create_all(expected)
-        assert told_of(made) == told_of(expected)
+        assert description_of(made) == description_of(expected)
     other.close()
 
 

@@ -31,7 +31,7 @@ def test_a_connect_string_names_a_system_and_perhaps_a_database(
     "connect",
     ["secret", "::secret::", "mysql://ann:secret@h/x", "postgresql+asyncpg://ann:secret@h/x", "a://b:secret@c:d"],
 )
-def test_one_that_cannot_be_used_is_misuse_and_no_part_of_it_is_told(connect: str) -> None:
+def test_one_that_cannot_be_used_is_misuse_and_no_part_of_it_is_shown(connect: str) -> None:
     with pytest.raises(Misuse) as caught:
         parsed(connect)
     assert "secret" not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
@@ -39,7 +39,7 @@ def test_one_that_cannot_be_used_is_misuse_and_no_part_of_it_is_told(connect: st
 
 
 @pytest.mark.parametrize(
-    ("connect", "told"),
+    ("connect", "shown_as"),
     [
         ("postgresql://ann:secret@host:7/shop", "postgresql://ann@host:7/shop"),
         ("postgresql://host/shop?user=ann&password=secret&sslpassword=secret", "postgresql://host/shop"),
@@ -47,8 +47,8 @@ def test_one_that_cannot_be_used_is_misuse_and_no_part_of_it_is_told(connect: st
         ("sqlite:////var/lib/x.db", "sqlite:////var/lib/x.db"),
     ],
 )
-def test_whoever_speaks_of_it_leaves_out_the_password(connect: str, told: str) -> None:
-    assert shown(parsed(connect)) == told
+def test_messages_leave_out_the_password(connect: str, shown_as: str) -> None:
+    assert shown(parsed(connect)) == shown_as
 
 
 def test_a_name_is_no_connect_string() -> None:

@@ -15,7 +15,7 @@ from warren.catalog.users import TAG_COUNT_MAX, UserRow
 
 
 def made_user(catalog: Catalog, name: str = "ann") -> UserRow:
-    return catalog.change(lambda change: users.put(change, name, "hash", "scrypt", ["administrator"]))
+    return catalog.change(lambda writer: users.put(writer, name, "hash", "scrypt", ["administrator"]))
 
 
 def found(catalog: Catalog, name: str = "ann") -> UserRow | None:
@@ -26,7 +26,7 @@ def found(catalog: Catalog, name: str = "ann") -> UserRow | None:
 def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
     stage = CatalogStage()
     ann = made_user(stage.begin())
-    ann = stage.catalog.change(lambda change: users.set_limits(change, ann.id, {"max-channels": 3}))
+    ann = stage.catalog.change(lambda writer: users.set_limits(writer, ann.id, {"max-channels": 3}))
     stage.stop()
     stage.forgetful.lose(2)
     assert found(stage.begin()) == ann
@@ -36,16 +36,16 @@ def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
 
 
 def test_putting_a_user_again_writes_over_it_and_keeps_its_id_and_its_limits(stage: CatalogStage) -> None:
-    ann = stage.catalog.change(lambda change: users.put(change, "ann", "a", "scrypt", limits={"max-connections": 1}))
-    again = stage.catalog.change(lambda change: users.put(change, "ann", "b", "sha", ["monitoring", "monitoring"]))
+    ann = stage.catalog.change(lambda writer: users.put(writer, "ann", "a", "scrypt", limits={"max-connections": 1}))
+    again = stage.catalog.change(lambda writer: users.put(writer, "ann", "b", "sha", ["monitoring", "monitoring"]))
     assert again == UserRow(ann.id, "ann", "b", "sha", ("monitoring",), {"max-connections": 1})
     assert found(stage.catalog) == again
 
 
 def test_a_password_and_tags_are_changed_each_alone(stage: CatalogStage) -> None:
     ann = made_user(stage.catalog)
-    stage.catalog.change(lambda change: users.change_password(change, ann.id, "other", "sha"))
-    stage.catalog.change(lambda change: users.set_tags(change, ann.id, []))
+    stage.catalog.change(lambda writer: users.change_password(writer, ann.id, "other", "sha"))
+    stage.catalog.change(lambda writer: users.set_tags(writer, ann.id, []))
     assert found(stage.catalog) == UserRow(ann.id, "ann", "other", "sha")
 
 
@@ -53,7 +53,7 @@ def test_saying_the_same_again_writes_nothing(stage: CatalogStage) -> None:
     ann = made_user(stage.catalog)
     applied = stage.catalog.applied
     assert made_user(stage.catalog) == ann
-    stage.catalog.change(lambda change: users.set_tags(change, ann.id, ["administrator"]))
+    stage.catalog.change(lambda writer: users.set_tags(writer, ann.id, ["administrator"]))
     assert stage.catalog.applied == applied
 
 
@@ -64,12 +64,12 @@ def test_users_are_listed_by_name(stage: CatalogStage) -> None:
         assert [user.name for user in users.every(connection)] == ["ann", "zoe"]
 
 
-def test_a_deleted_user_takes_along_what_was_permitted_to_it_and_nobody_inherits_it(stage: CatalogStage) -> None:
+def test_deleting_a_user_deletes_its_permissions_and_a_later_user_does_not_inherit_them(stage: CatalogStage) -> None:
     here, ann, bob = home(stage.catalog), made_user(stage.catalog), made_user(stage.catalog, "bob")
     for user in (ann, bob):
-        stage.catalog.change(lambda change, id_=user.id: permissions.put(change, id_, here.id, "", "", ".*"))  # type: ignore[misc]
-        stage.catalog.change(lambda change, id_=user.id: topic_permissions.put_topic(change, id_, here.id, "e", "", ""))  # type: ignore[misc]
-    stage.catalog.change(lambda change: users.delete(change, ann.id))
+        stage.catalog.change(lambda writer, id_=user.id: permissions.put(writer, id_, here.id, "", "", ".*"))  # type: ignore[misc]
+        stage.catalog.change(lambda writer, id_=user.id: topic_permissions.put_topic(writer, id_, here.id, "e", "", ""))  # type: ignore[misc]
+    stage.catalog.change(lambda writer: users.delete(writer, ann.id))
     left = [image["user_id"] for (kind, _), image in rows_in_log(stage.database).items() if "user_id" in image]
     assert left == [bob.id, bob.id]
     assert made_user(stage.catalog).id > bob.id
@@ -80,11 +80,11 @@ def test_a_deleted_user_takes_along_what_was_permitted_to_it_and_nobody_inherits
 
 
 def test_what_is_no_user_is_refused(stage: CatalogStage) -> None:
-    nobody = UserId(7)
+    missing = UserId(7)
     for work in (
-        lambda change: users.delete(change, nobody),
-        lambda change: users.set_tags(change, nobody, []),
-        lambda change: users.change_password(change, nobody, "", ""),
+        lambda writer: users.delete(writer, missing),
+        lambda writer: users.set_tags(writer, missing, []),
+        lambda writer: users.change_password(writer, missing, "", ""),
     ):
         with pytest.raises(Refused, match="there is no user 7"):
             stage.catalog.change(work)
@@ -95,13 +95,13 @@ def test_names_tags_and_limits_that_cannot_be_are_refused_and_leave_nothing(stag
     with pytest.raises(Refused, match="the user '' has 0 bytes"):
         made_user(stage.catalog, "")
     with pytest.raises(Refused, match="65 tags"):
-        stage.catalog.change(lambda change: users.put(change, "ann", "", "", many))
+        stage.catalog.change(lambda writer: users.put(writer, "ann", "", "", many))
     for limit in ("3", True, 1.5):
         with pytest.raises(Refused, match="it is an integer"):
-            stage.catalog.change(lambda change, it=limit: users.put(change, "ann", "", "", limits={"max": it}))  # type: ignore[misc]
+            stage.catalog.change(lambda writer, it=limit: users.put(writer, "ann", "", "", limits={"max": it}))  # type: ignore[misc]
     assert found(stage.catalog) is None
 
 
 def test_a_hash_is_not_shown_with_the_user(stage: CatalogStage) -> None:
-    ann = stage.catalog.change(lambda change: users.put(change, "ann", "c2VjcmV0", "scrypt"))
+    ann = stage.catalog.change(lambda writer: users.put(writer, "ann", "c2VjcmV0", "scrypt"))
     assert "c2VjcmV0" not in repr(ann)

@@ -10,7 +10,7 @@ from tests.catalog.test_catalog_machine import NAMES, VHOSTS, CatalogMachine, vh
 from warren.base.ids import UserId
 from warren.catalog import permissions, users, vhosts
 from warren.catalog import permissions as topic_permissions
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 
 PATTERNS = st.sampled_from(["", ".*"])
 
@@ -22,24 +22,24 @@ class UsersMachine(CatalogMachine):
         self.granted: dict[tuple[str, str], str] = {}  # user, vhost: what it may read
         self.topics: dict[tuple[str, str], str] = {}
 
-    @rule(name=NAMES, told=st.sampled_from(["x", "y"]))
-    def put_user(self, name: str, told: str) -> None:
-        self.catalog.change(lambda change: users.put(change, name, told, "sha"))
-        self.users[name] = told
+    @rule(name=NAMES, password_hash=st.sampled_from(["x", "y"]))
+    def put_user(self, name: str, password_hash: str) -> None:
+        self.catalog.change(lambda writer: users.put(writer, name, password_hash, "sha"))
+        self.users[name] = password_hash
 
     @rule(name=NAMES)
     def delete_user(self, name: str) -> None:
         if self.users.pop(name, None) is not None:
-            self.catalog.change(lambda change: users.delete(change, user_id(change, name)))
+            self.catalog.change(lambda writer: users.delete(writer, user_id(writer, name)))
 
     @rule(name=NAMES, vhost=VHOSTS, pattern=PATTERNS)
     def permit(self, name: str, vhost: str, pattern: str) -> None:
         if name in self.users and vhost in self.model.vhosts:
 
-            def work(change: Change) -> None:
-                both = user_id(change, name), vhost_id(change, vhost)
-                permissions.put(change, *both, "", "", pattern)
-                topic_permissions.put_topic(change, *both, "e", "", pattern)
+            def work(writer: RowWriter) -> None:
+                both = user_id(writer, name), vhost_id(writer, vhost)
+                permissions.put(writer, *both, "", "", pattern)
+                topic_permissions.put_topic(writer, *both, "e", "", pattern)
 
             self.catalog.change(work)
             self.granted[name, vhost] = self.topics[name, vhost] = pattern
@@ -49,15 +49,15 @@ class UsersMachine(CatalogMachine):
         if name in self.users and vhost in self.model.vhosts:
             was_there = self.granted.pop((name, vhost), None) is not None
             assert was_there == self.catalog.change(
-                lambda change: permissions.clear(change, user_id(change, name), vhost_id(change, vhost))
+                lambda writer: permissions.clear(writer, user_id(writer, name), vhost_id(writer, vhost))
             )
 
     @invariant()
     def users_and_permissions_are_what_dicts_say(self) -> None:
-        for told in (self.granted, self.topics):  # they go with their user and their vhost
-            for name, vhost in list(told):
+        for rows in (self.granted, self.topics):  # deleted with their user and their vhost
+            for name, vhost in list(rows):
                 if name not in self.users or vhost not in self.model.vhosts:
-                    del told[name, vhost]
+                    del rows[name, vhost]
         with self.catalog.reading() as connection:
             by_id = {user.id: user for user in users.every(connection)}
             spaces = {vhost.id: vhost.name for vhost in vhosts.every(connection)}
@@ -67,8 +67,8 @@ class UsersMachine(CatalogMachine):
         assert {(by_id[each.user_id].name, spaces[each.vhost_id]): each.read for each in topics} == self.topics
 
 
-def user_id(change: Change, name: str) -> UserId:
-    found = users.get(change.connection, name)
+def user_id(writer: RowWriter, name: str) -> UserId:
+    found = users.get(writer.connection, name)
     assert found is not None
     return found.id
 

@@ -49,7 +49,7 @@ def test_a_crash_leaves_any_whole_transaction_or_none() -> None:
 
 
 @pytest.mark.parametrize(("lost", "left"), [(0, [1, 2, 3]), (1, [1, 2]), (3, []), (9, [])])
-def test_it_forgets_as_many_transactions_as_it_is_told_to(lost: int, left: list[int]) -> None:
+def test_it_loses_the_given_number_of_transactions(lost: int, left: list[int]) -> None:
     place = three_transactions()
     place.lose(lost)
     assert held(place) == left

@@ -28,7 +28,7 @@ def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
             channel.basic_publish("", "orders", b"1", persistent, mandatory=True)
             other = come_in(broker, "guest", "guest")
             held = refused(tmp_path / "other", "--catalog", url)
-            assert "is held by another broker: warren (backend" in held.stderr
+            assert "is locked by another broker: warren (backend" in held.stderr
             server.stop(is_killed=True)
             with pytest.raises(pika.exceptions.AMQPError, match="INTERNAL_ERROR") as caught:
                 come_in(broker, "guest", "guest")

@@ -115,7 +115,7 @@ def test_a_message_is_compared_with_the_bindings_that_share_a_header_with_it(
     for number in range(count):
         shared = {"type": "order"} if kind == "all" else {}
         matcher.add(bound(number + 1, 1, number + 1, **{"x-match": kind, **shared, "customer": number}))
-    compared = Counted(monkeypatch, headers_module, "_is_met")
+    compared = Counted(monkeypatch, headers_module, "_matches")
     for number in range(0, count, count // 10):
         sent = {"type": "order", "customer": number}
         assert compared.during(lambda: matcher.match("", sent)) <= 2  # noqa: B023 - called at once
@@ -225,7 +225,7 @@ def test_declarations_of_many_clients_share_a_sync(tmp_path: Path, monkeypatch: 
         for number, client in enumerate(connected[1:], 1):
             client.say(1, methods.QueueDeclare(queue=f"q{number}", durable=True))
         deadline = time.monotonic() + 30
-        while len(broker.catalog._projection._waiting) < clients - 1:
+        while len(broker.catalog._waiting) < clients - 1:
             assert time.monotonic() < deadline, "they do not wait together"
             time.sleep(0.001)
         may_sync.set()

@@ -74,12 +74,12 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "answered-before-durable", "declare, bind and delete are answered before they are on the disk", (BROKER,),
-        (Patch("warren.catalog.catalog:SqlProjection.settle", answered_before_durable),),
+        (Patch("warren.catalog.catalog:Catalog.settle", answered_before_durable),),
         known=("broker:1/305/synced/154986",),
     ),
     Fault(
         "routed-with-the-next-change", "a change is answered before the routing knows of it", (BROKER,),
-        (Patch("warren.broker.vhost:OrderedChanges.change", routed_with_the_next_change),),
+        (Patch("warren.catalog.catalog:Catalog.apply", routed_with_the_next_change),),
         known=("broker:2/345/synced/30550", "broker:2/534/synced/32061"),
     ),
     Fault(

@@ -96,24 +96,24 @@ def unacked_left_behind(real: Function) -> Function:
 
 
 def answered_before_durable(real: Function) -> Function:
-    return lambda projection, epoch: None
+    return lambda catalog, epoch: None
 
 
 def routed_with_the_next_change(real: Function) -> Function:
-    def change(changes: Any, work: Any, follow: Any = lambda result: None, *callbacks: Any, **named: Any) -> Any:
-        overdue = getattr(changes._catalog, "overdue", [])
-        for late in overdue:
-            late()
-        result = real(changes, work, lambda result: None, *callbacks, **named)
-        changes._catalog.overdue = [lambda: _followed(changes, follow, result)]
-        return result
+    def apply(catalog: Any, change: Any, order: Any) -> None:
+        overdue = getattr(catalog, "overdue", [])
+        for update in overdue:
+            update()
+        update_routing, change.update_routing = change.update_routing, lambda: None
+        real(catalog, change, order)
+        catalog.overdue = [lambda: _with_lock(order, update_routing)]
 
-    return change
+    return apply
 
 
-def _followed(changes: Any, follow: Any, result: Any) -> None:
-    with changes._lock:
-        follow(result)
+def _with_lock(order: Any, update_routing: Any) -> None:
+    with order._lock:
+        update_routing()
 
 
 def given_back_is_dropped(real: Function) -> Function:

@@ -47,7 +47,7 @@ def abandons_the_whole_batch(real: Function) -> Function:
 
 
 def raises_when_sql_fails(real: Function) -> Function:
-    def note_behind(projection: Any, error: Exception) -> None:
+    def note_behind(catalog: Any, error: Exception) -> None:
         raise error
 
     return note_behind
@@ -107,13 +107,13 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "sql-decides", "a change that the log has fails when SQL cannot commit it", (TESTS,),
-        (Patch("warren.catalog.catalog:SqlProjection._note_behind", raises_when_sql_fails),),
-        known=("tests/catalog/test_catalog_projection.py::test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails",),
+        (Patch("warren.catalog.catalog:Catalog._note_behind", raises_when_sql_fails),),
+        known=("tests/catalog/test_catalog_transactions.py::test_a_change_stands_when_the_log_has_it_and_the_sql_commit_fails",),
     ),
     Fault(
         "ticket-kept", "a change that fails keeps those behind it waiting", (TESTS,),
-        (Patch("warren.broker.vhost:OrderedChanges._release", does_nothing),),
-        known=("tests/broker/test_vhost_ordered_changes.py",),
+        (Patch("warren.catalog.catalog:ChangeOrder.release_ticket", does_nothing),),
+        known=("tests/catalog/test_catalog_change_order.py",),
     ),
     Fault(
         "applied-for-a-reader", "a paged message is read by applying the log in the event loop", (TESTS,),
@@ -163,7 +163,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "ten-is-ten-point-zero", "10 and 10.0 are the same argument of a queue", (TESTS,),
         (Patch("warren.broker.declarations.errors:_is_same", compares_values_only),),
-        known=("tests/broker/declarations/test_errors_declared_again.py::test_other_values_differ",),
+        known=("tests/broker/declarations/test_errors_equivalence.py::test_other_values_differ",),
     ),
     Fault(
         "fork-not-noticed", "a forked child may use the store of its parent", (TESTS,),

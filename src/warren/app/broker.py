@@ -29,7 +29,7 @@ from warren.broker.counters import MessageCounters
 from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.config.configuration import Configuration, FirstUser
 from warren.embedded.database import open_database, served
 from warren.embedded.queue_assembly import OpenQueues
@@ -58,7 +58,7 @@ def make_first_user(catalog: Catalog, rng: Random, first: FirstUser) -> bool:
     return True
 
 
-def _create_first_user(change: Change, first: FirstUser, password_hash: str) -> None:
+def _create_first_user(change: RowWriter, first: FirstUser, password_hash: str) -> None:
     vhost = vhosts.declare(change, first.vhost)
     user = users.put(change, first.name, password_hash, Hashing.SCRYPT.value, first.tags)
     permissions.put(change, user.id, vhost.id, first.configure, first.write, first.read)

@@ -88,7 +88,7 @@ class RouteCache:
             with self._vhost.lock:
                 id_ = self._exchange(exchange)
                 routed = self._vhost.routing.publish(id_, routing_key)
-                is_known = self._vhost.routing.is_remembered(id_, routing_key)
+                is_known = self._vhost.routing.is_cached(id_, routing_key)
             route = self._known[key] = self._route(routed, exchange, routing_key, user, not is_known)
         return route
 

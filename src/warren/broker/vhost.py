@@ -12,28 +12,15 @@ go. Both are durable when `delete_queue` returns. Meanwhile the queue accepts ro
 name waits. All deletions end in `_remove`: the name, its bindings, and the exchanges that are deleted with these are
 one change of the catalog. Messages that a crash leaves without a queue are skipped by the next start (HS-06, RC-02).
 
-Changes of the catalog are applied to memory in one order (`OrderedChanges`):
-
-    work, in the catalog: 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ follow, in memory: 1, then 2, then 3 …
-                                      appended       prepare
-
-The catalog makes one change after the other, and several durable together. The first that is durable must not be the
-first to change the routing, or a queue would be removed before it is added. So each change takes a number as its last
-step, and `follow` waits until those before it have followed.
+Changes of the catalog are applied to the routing in the catalog's order (`catalog.ChangeOrder`).
 
 Invariants
 * `routing` and `owners` are read and changed with `lock` held; nothing else is waited for meanwhile. The catalog has
   the truth about both, except owners: those are connections of this process.
-* An answer follows everything that was changed before it was found. Of a change that failed nothing follows; of a
-  change that is durable everything does, also if `appended` or `prepare` raises. Every number that was taken is
-  released.
-* `appended` runs when the change can no longer be refused and is not durable yet; `prepare` when it is durable and
-  before it follows. Both run without a lock, and neither may wait for other changes.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,7 +28,6 @@ from typing import TypeVar
 
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import Epoch, ExchangeId, QueueId
-from warren.base.threads import Condition
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
 from warren.broker.dead_letters import DeadLetterRoutes
@@ -56,8 +42,8 @@ from warren.broker.storage import QueueStorage
 from warren.broker.timers import Timers
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
 from warren.catalog import bindings, exchanges, queues
-from warren.catalog.catalog import Catalog, DeletedObjects
-from warren.catalog.rows import Change
+from warren.catalog.catalog import Catalog, CatalogChange, ChangeOrder, DeletedObjects, FunctionChange
+from warren.catalog.rows import RowWriter
 from warren.catalog.vhosts import VhostRow
 from warren.files.environment import Environment
 from warren.queues.settings import QueueSettings
@@ -85,75 +71,6 @@ class Client:
     last_queue: str = ""  # declared last: the queue of a method that names none
 
 
-class OrderedChanges:
-    def __init__(self, catalog: Catalog, lock: Condition) -> None:
-        """`lock` is held during `follow`."""
-        self._catalog = catalog
-        self._lock = lock
-        self._newest = 0
-        self._open: deque[int] = deque()  # numbers of changes that have not followed yet
-
-    def change(
-        self,
-        work: Callable[[Change], Result],
-        follow: Callable[[Result], None] = lambda result: None,
-        prepare: Callable[[Result], None] = lambda result: None,
-        appended: Callable[[Result], None] = lambda result: None,
-    ) -> Result:
-        numbers: list[int] = []
-
-        def numbered(change: Change) -> Result:
-            result = work(change)
-            numbers.append(self._next_number())
-            return result
-
-        try:
-            result, epoch = self._catalog.submit(numbered)
-        except BaseException:
-            self._release(numbers)
-            raise
-        try:
-            appended(result)
-        finally:
-            self._settle(numbers, epoch)
-            try:
-                prepare(result)
-            finally:
-                self._follow(numbers[0], follow, result)
-        return result
-
-    def _settle(self, numbers: list[int], epoch: Epoch) -> None:
-        try:
-            self._catalog.settle(epoch)
-        except BaseException:  # the log has failed
-            self._release(numbers)
-            raise
-
-    def _follow(self, number: int, follow: Callable[[Result], None], result: Result) -> None:
-        """In the order of numbers. Later changes do not wait for this one, whatever it raises."""
-        with self._lock:
-            try:
-                while self._open[0] != number:
-                    self._lock.wait()
-                follow(result)
-            finally:
-                self._open.remove(number)
-                self._lock.notify_all()
-
-    def _next_number(self) -> int:
-        """Called by one thread at a time, in the order of changes."""
-        with self._lock:
-            self._newest += 1
-            self._open.append(self._newest)
-            return self._newest
-
-    def _release(self, numbers: list[int]) -> None:
-        with self._lock:
-            for number in numbers:
-                self._open.remove(number)
-            self._lock.notify_all()
-
-
 class Vhost:
     def __init__(
         self,
@@ -172,7 +89,7 @@ class Vhost:
         self.lock = environment.threads.condition()  # of routing and owners
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
         self.counts = MessageCounters()  # replaced by the server's
-        self.changes = OrderedChanges(storage.catalog, self.lock)  # all that touch the routing
+        self._change_order = ChangeOrder(self.lock)
         self.problems: list[str] = []
         self._environment = environment
         self._by_name: dict[str, QueueHandle] = {}
@@ -252,12 +169,14 @@ class Vhost:
         programs: AMQP clients declare more about their queues (declarations/queues)."""
         self.storage.kinds.check(arguments)
 
-        def work(change: Change) -> queues.QueueRow:
-            return queues.declare(change, self.row.id, name, durable=durable, arguments=arguments.to_table())
+        def write(writer: RowWriter) -> queues.QueueRow:
+            return queues.declare(writer, self.row.id, name, durable=durable, arguments=arguments.to_table())
 
         while True:
             self._check_open()
-            row = self.changes.change(work, self.routing.add_queue)
+            change = _EmbeddedDeclaration(self, write)
+            self.apply(change)
+            row = change.result
             with suppress(UnknownQueue):  # deleted at the same time: repeat
                 handle = self.start_queue(row)
                 with handle.lock:
@@ -301,7 +220,7 @@ class Vhost:
     def start_queue(self, row: queues.QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         """The queue of a row of the catalog; refused if it was deleted since. A patient caller waits for the end of a
         deletion that is under way. `is_new`: it was declared just now, and a deletion of it has not followed yet
-        (`OrderedChanges`): the row is taken as it is, and nothing is read."""
+        (`catalog.ChangeOrder`): the row is taken as it is, and nothing is read."""
         with self._queues_lock:
             self._check_open()
             while (handle := self._by_id.get(row.id)) is not None and (handle.is_deleted or handle.is_deleting):
@@ -359,6 +278,10 @@ class Vhost:
         finally:
             self._deletion_ended(handle)
         return sum(counts)
+
+    def apply(self, change: CatalogChange) -> None:
+        """Make a change of the catalog that the routing follows, or a lookup whose result the routing must have."""
+        self.storage.catalog.apply(change, self._change_order)
 
     def own(self, owner: Owner, id_: QueueId) -> None:
         self.owners[id_] = owner
@@ -497,20 +420,7 @@ class Vhost:
     def _remove(self, handle: QueueHandle, drop: Callable[[], None]) -> None:
         """Remove a name from the catalog. `drop` is called when the log has the removal: it deletes the messages, and
         ends the queue."""
-
-        def work(change: Change) -> list[ExchangeId]:
-            sources = bindings.sources_of(change.connection, queue=handle.id)
-            queues.delete(change, handle.id)
-            return bindings.remove_unused(change, sources)
-
-        def follow(unused: list[ExchangeId]) -> None:
-            self.counts.queues_deleted += 1
-            self.disown(handle.id)
-            self.routing.remove_queue(handle.id)
-            for id_ in unused:
-                self.routing.remove_exchange(id_)
-
-        self.changes.change(work, follow, appended=lambda _: drop())
+        self.apply(_QueueRemoval(self, handle.id, drop))
 
     def _drop_messages(self, handle: QueueHandle) -> int:
         """The log has the removal of the name: delete the messages, durable on return, and end the queue. Returns the
@@ -598,3 +508,38 @@ def _stop(handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
             handle.queue.stop(work)
     for handle in handles:
         handle.end(QueuesClosed())
+
+
+class _EmbeddedDeclaration(FunctionChange[queues.QueueRow]):
+    def __init__(self, vhost: Vhost, declare: Callable[[RowWriter], queues.QueueRow]) -> None:
+        super().__init__(declare)
+        self._vhost = vhost
+
+    def update_routing(self) -> None:
+        self._vhost.routing.add_queue(self.result)
+
+
+class _QueueRemoval(CatalogChange):
+    """A queue's name, its bindings, and the exchanges that are deleted with these."""
+
+    def __init__(self, vhost: Vhost, id_: QueueId, drop: Callable[[], None]) -> None:
+        """`drop`: deletes the queue's messages and ends it, once the log has the removal of the name."""
+        self._vhost = vhost
+        self._id = id_
+        self._drop = drop
+        self._exchanges: list[ExchangeId] = []
+
+    def write(self, writer: RowWriter) -> None:
+        sources = bindings.sources_of(writer.connection, queue=self._id)
+        queues.delete(writer, self._id)
+        self._exchanges = bindings.remove_unused(writer, sources)
+
+    def on_logged(self) -> None:
+        self._drop()
+
+    def update_routing(self) -> None:
+        self._vhost.counts.queues_deleted += 1
+        self._vhost.disown(self._id)
+        self._vhost.routing.remove_queue(self._id)
+        for id_ in self._exchanges:
+            self._vhost.routing.remove_exchange(id_)

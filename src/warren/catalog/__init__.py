@@ -1,1 +1,1 @@
-"""What there is to send to and to read from, and who may: vhosts, queues, users and more, in SQL, made from the log."""
+"""Catalog: vhosts, exchanges, queues, bindings, users and permissions; in the log, and projected to SQL."""

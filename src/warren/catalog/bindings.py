@@ -1,10 +1,10 @@
-"""Bindings: by which key an exchange hands messages on, to a queue or to another exchange.
+"""Bindings: from an exchange to a queue or to another exchange, with a routing key and arguments.
 
-SQL decides whether both ends are there and in one vhost: nothing is looked up first. Binding twice is binding once, and
-what is not bound can be unbound, as in RabbitMQ.
+SQL checks that both ends exist and are in one vhost: nothing is looked up first. Binding twice is the same as binding
+once, and unbinding what is not bound succeeds, as in RabbitMQ.
 
-Exchanges that go with the last binding from them. One that goes takes the bindings to it along, and these may have
-been the last ones of other exchanges: so it goes on, from exchange to exchange, in the same change.
+`remove_unused` deletes auto-delete exchanges that have lost their last binding. Deleting one also deletes the bindings
+to it, which may have been the last ones of other exchanges: these are deleted in the same change, and so on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from warren.base.ids import BindingId, ExchangeId, QueueId, VhostId
 from warren.catalog import exchanges
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Arguments, Change, RowKind, checked_name, from_json, row_of, to_json
+from warren.catalog.rows import Arguments, RowKind, RowWriter, checked_name, from_json, row_of, to_json
 from warren.catalog.schema import bindings
 from warren.catalog.schema import exchanges as exchange_rows
 
@@ -39,42 +39,42 @@ class BindingRow:
 
 
 def bind(
-    change: Change,
+    writer: RowWriter,
     source: ExchangeRow,
     target: QueueRow | ExchangeRow,
     routing_key: str = "",
     arguments: Arguments | None = None,
 ) -> BindingRow:
-    """The binding that there is, or a new one."""
+    """The existing binding, or a new one."""
     image = _image(source, target, routing_key, arguments)
-    found = _like(change.connection, image)
-    if found is not None:
-        return found
+    binding = _find(writer.connection, image)
+    if binding is not None:
+        return binding
     if not source.name:
         raise Refused("the default exchange has a binding to every queue, and takes no other", "use another exchange")
     try:
-        id_ = BindingId(change.insert(RowKind.BINDING, image))
+        id_ = BindingId(writer.insert(RowKind.BINDING, image))
     except IntegrityError as error:
         raise Refused(
-            f"{source.name!r} cannot be bound to {target.name!r}: one of them is not there, or in another vhost",
+            f"{source.name!r} cannot be bound to {target.name!r}: one of them does not exist, or is in another vhost",
             "declare both in one vhost first",
         ) from error
-    told = {name: image[name] for name in ("vhost_id", "source_id", "queue_id", "exchange_id", "routing_key")}
-    return BindingRow(id_, **told, arguments=dict(arguments or {}))
+    fields = {name: image[name] for name in ("vhost_id", "source_id", "queue_id", "exchange_id", "routing_key")}
+    return BindingRow(id_, **fields, arguments=dict(arguments or {}))
 
 
 def unbind(
-    change: Change,
+    writer: RowWriter,
     source: ExchangeRow,
     target: QueueRow | ExchangeRow,
     routing_key: str = "",
     arguments: Arguments | None = None,
 ) -> bool:
     """Whether there was such a binding."""
-    found = _like(change.connection, _image(source, target, routing_key, arguments))
-    if found is not None:
-        change.remove(RowKind.BINDING, [found.id])
-    return found is not None
+    binding = _find(writer.connection, _image(source, target, routing_key, arguments))
+    if binding is not None:
+        writer.remove(RowKind.BINDING, [binding.id])
+    return binding is not None
 
 
 def find(
@@ -84,15 +84,15 @@ def find(
     routing_key: str = "",
     arguments: Arguments | None = None,
 ) -> BindingRow | None:
-    return _like(connection, _image(source, target, routing_key, arguments))
+    return _find(connection, _image(source, target, routing_key, arguments))
 
 
 def every(connection: Connection, vhost_id: VhostId | None = None) -> list[BindingRow]:
     """All of them, or those of one vhost, oldest first."""
-    asked = select(bindings).order_by(bindings.c.id)
+    query = select(bindings).order_by(bindings.c.id)
     if vhost_id is not None:
-        asked = asked.where(bindings.c.vhost_id == vhost_id)
-    return [_binding(row) for row in connection.execute(asked).mappings()]
+        query = query.where(bindings.c.vhost_id == vhost_id)
+    return [_binding(row) for row in connection.execute(query).mappings()]
 
 
 def _image(
@@ -109,7 +109,7 @@ def _image(
     }
 
 
-def _like(connection: Connection, image: Mapping[str, Any]) -> BindingRow | None:
+def _find(connection: Connection, image: Mapping[str, Any]) -> BindingRow | None:
     identity = row_of(RowKind.BINDING, 0, image)["identity"]
     row = connection.execute(select(bindings).where(bindings.c.identity == identity)).mappings().one_or_none()
     return None if row is None else _binding(row)
@@ -130,32 +130,32 @@ def _binding(row: Mapping[Any, Any]) -> BindingRow:
 def sources_of(
     connection: Connection, *, queue: QueueId | None = None, exchange: ExchangeId | None = None
 ) -> list[int]:
-    """The exchanges that hand on to this queue, or to this exchange."""
+    """The exchanges with a binding to this queue, or to this exchange."""
     is_bound = bindings.c.queue_id == queue if queue is not None else bindings.c.exchange_id == exchange
     return list(connection.execute(select(bindings.c.source_id).where(is_bound).distinct()).scalars())
 
 
 def is_source(connection: Connection, id_: int) -> bool:
     """Whether anything is bound from this exchange."""
-    asked = select(bindings.c.id).where(bindings.c.source_id == id_).limit(1)
-    return connection.execute(asked).one_or_none() is not None
+    query = select(bindings.c.id).where(bindings.c.source_id == id_).limit(1)
+    return connection.execute(query).one_or_none() is not None
 
 
-def remove_unused(change: Change, candidates: Iterable[int]) -> list[ExchangeId]:
-    """Those of these exchanges, and of the ones before them, that have lost their last binding and go with it."""
-    gone: list[ExchangeId] = []
+def remove_unused(writer: RowWriter, candidates: Iterable[int]) -> list[ExchangeId]:
+    """Delete those of these exchanges, and of their sources, that are auto-delete and have no binding left."""
+    removed: list[ExchangeId] = []
     left = list(candidates)
     while left:
         id_ = ExchangeId(left.pop())
-        if not _is_auto_delete(change.connection, id_) or is_source(change.connection, id_):
+        if not _is_auto_delete(writer.connection, id_) or is_source(writer.connection, id_):
             continue
-        left += sources_of(change.connection, exchange=id_)
-        exchanges.delete(change, id_)
-        gone.append(id_)
-    return gone
+        left += sources_of(writer.connection, exchange=id_)
+        exchanges.delete(writer, id_)
+        removed.append(id_)
+    return removed
 
 
 def _is_auto_delete(connection: Connection, id_: ExchangeId) -> bool:
-    """False, too, for one that is not there any more."""
-    asked = select(exchange_rows.c.auto_delete).where(exchange_rows.c.id == id_)
-    return bool(connection.execute(asked).scalar())
+    """False for an exchange that does not exist any more."""
+    query = select(exchange_rows.c.auto_delete).where(exchange_rows.c.id == id_)
+    return bool(connection.execute(query).scalar())

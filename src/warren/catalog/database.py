@@ -1,15 +1,15 @@
-"""Opening the SQL database of the catalog: which one, and how.
+"""SQL location: which SQL database holds the catalog, and how SQLite is opened.
 
     connect = ""                              <directory>/catalog/<catalog>.sqlite
     connect = "sqlite:////var/lib/x.db"       that file
     connect = "postgresql://host"             the database <catalog> there                       (postgres)
     connect = "postgresql://host/shop"        the database shop
 
-SQLite runs with foreign keys, a write-ahead log of its own, and `synchronous = NORMAL`: it syncs at its checkpoints
-only, so a power cut may take its newest transactions. That costs nothing here: whatever it forgets is in our log.
+SQLite runs with foreign keys, its own write-ahead log, and `synchronous = NORMAL`: it syncs only at its checkpoints, so
+a power cut may take its newest transactions. That costs nothing here: the log has them.
 
-SQLite writes its files by itself, past the one door to the disk. So it is used in this room only, and holds nothing
-that cannot be made again.
+SQLite writes its files itself, without the file seam (`files/protocol`). So only this package uses it, for data that
+can be made again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from warren.snapshot.database import SET_ASIDE
 DIRECTORY = "catalog"
 _BUSY_MS = 5000
 _PRAGMAS = ("foreign_keys = ON", "journal_mode = WAL", "synchronous = NORMAL", f"busy_timeout = {_BUSY_MS}")
-_BESIDE = ("", "-wal", "-shm")  # SQLite's files
+_SUFFIXES = ("", "-wal", "-shm")  # of SQLite's files
 
 
 def place_of(files: Files, rng: Random, directory: str, settings: CatalogSettings) -> SqlPlace:
-    """The place that the settings name. `directory` is the database's. Nothing is opened yet."""
+    """The location that the settings name; nothing is opened yet. `directory`: of the database."""
     url = parsed(settings.connect)
     if url.drivername == POSTGRESQL:
         return PostgresPlace(url if url.database else url.set(database=_checked(settings.catalog)), rng)
@@ -45,7 +45,7 @@ def place_of(files: Files, rng: Random, directory: str, settings: CatalogSetting
 
 
 class SqlitePlace:
-    """A file of SQLite. Is an `SqlPlace`."""
+    """An SQLite file. Implements `SqlPlace`."""
 
     def __init__(self, files: Files, rng: Random, directory: str, path: str) -> None:
         self._files = files
@@ -56,8 +56,8 @@ class SqlitePlace:
     def open(self) -> SqlDatabase:
         if self.path.startswith(join(self._directory, DIRECTORY)):
             self._files.make_directories(join(self._directory, DIRECTORY))
-        for end in _BESIDE:
-            restrict(self.path + end)
+        for suffix in _SUFFIXES:
+            restrict(self.path + suffix)
         make_private_file(self.path)  # SQLite gives the files beside it the same mode
         url = URL.create(SQLITE, database=self.path)
         arguments = {"check_same_thread": False}
@@ -79,22 +79,22 @@ class SqlitePlace:
         target = join(self._directory, SET_ASIDE)
         self._files.make_directories(target)
         name = f"catalog-{self._rng.id64():016x}.sqlite"
-        for end in _BESIDE:
-            if self._files.exists(self.path + end):
-                self._files.rename(self.path + end, join(target, name + end))
+        for suffix in _SUFFIXES:
+            if self._files.exists(self.path + suffix):
+                self._files.rename(self.path + suffix, join(target, name + suffix))
 
 
 def _check_pages(sql: SqlDatabase) -> None:
-    """Trees and indexes are whole, and agree; about 1 µs a row. What stands in the rows is compared with the log."""
+    """Check trees and indexes; about 1 µs a row. `rebuild` compares the contents of rows with the log."""
     with sql.reading() as connection:
-        found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one())
-    if found != "ok":
-        what = f"the SQL catalog is damaged: {' '.join(found.split())}"
+        report = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one())
+    if report != "ok":
+        what = f"the SQL catalog is damaged: {' '.join(report.split())}"
         raise SqlDamage(what, sql.where, 0, "it is made again from the log")
 
 
 def prepare(engine: Engine, pragmas: tuple[str, ...]) -> None:
-    """Let transactions begin when we say so, not when the driver thinks so: else a savepoint is no savepoint."""
+    """Begin transactions explicitly instead of by the driver; otherwise savepoints do not work."""
 
     @event.listens_for(engine, "connect")
     def connected(raw: Any, record: object) -> None:

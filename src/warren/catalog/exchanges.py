@@ -1,4 +1,4 @@
-"""Exchanges: where messages are sent to. Deleting one takes the bindings from it and to it along, in one change."""
+"""Exchanges: names, types, flags and arguments. Deleting one deletes the bindings from it and to it, in one change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from warren.base.errors import Refused
 from warren.base.ids import BindingId, ExchangeId, VhostId
 from warren.catalog.equivalence import check_same
-from warren.catalog.rows import Arguments, Change, RowKind, checked_name, from_json, image_of, to_json
+from warren.catalog.rows import Arguments, RowKind, RowWriter, checked_name, from_json, image_of, to_json
 from warren.catalog.schema import bindings, exchanges
 
 
@@ -31,7 +31,7 @@ class ExchangeRow:
 
 
 def declare(
-    change: Change,
+    writer: RowWriter,
     vhost_id: VhostId,
     name: str,
     type_: str = "direct",
@@ -41,32 +41,32 @@ def declare(
     internal: bool = False,
     arguments: Arguments | None = None,
 ) -> ExchangeRow:
-    """The exchange of this name; it is made if there is none, and refused if there is another one."""
+    """The exchange of this name, created if there is none; refused if it exists with other properties."""
     image = {"vhost_id": vhost_id, "name": checked_name("the exchange", name), "type": checked_name("the type", type_)}
     image |= {"durable": durable, "auto_delete": auto_delete, "internal": internal, "arguments": to_json(arguments)}
-    row = _row(change.connection, vhost_id, name)
+    row = _row(writer.connection, vhost_id, name)
     if row is not None:
         check_same(f"exchange {name!r}", image_of(RowKind.EXCHANGE, row), image)
         return _exchange(row)
     try:
-        id_ = ExchangeId(change.insert(RowKind.EXCHANGE, image))
+        id_ = ExchangeId(writer.insert(RowKind.EXCHANGE, image))
     except IntegrityError as error:
         raise Refused(f"exchange {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
     return ExchangeRow(id_, vhost_id, name, type_, durable, auto_delete, internal, dict(arguments or {}))
 
 
-def delete(change: Change, id_: ExchangeId) -> list[BindingId]:
-    """The bindings that went with it."""
-    row = change.connection.execute(select(exchanges.c.name).where(exchanges.c.id == id_)).one_or_none()
+def delete(writer: RowWriter, id_: ExchangeId) -> list[BindingId]:
+    """Returns the bindings that were deleted with it."""
+    row = writer.connection.execute(select(exchanges.c.name).where(exchanges.c.id == id_)).one_or_none()
     if row is None:
         raise Refused(f"there is no exchange {id_}")
     if not row.name or row.name.startswith("amq."):
-        raise Refused(f"exchange {row.name!r} belongs to its vhost", "it goes with the vhost")
-    at_it = or_(bindings.c.source_id == id_, bindings.c.exchange_id == id_)
-    found = [BindingId(each) for each in change.connection.execute(select(bindings.c.id).where(at_it)).scalars()]
-    change.gone_with_it(RowKind.BINDING, found)
-    change.remove(RowKind.EXCHANGE, [id_])
-    return found
+        raise Refused(f"exchange {row.name!r} belongs to its vhost", "it is deleted with the vhost")
+    is_bound = or_(bindings.c.source_id == id_, bindings.c.exchange_id == id_)
+    removed = [BindingId(each) for each in writer.connection.execute(select(bindings.c.id).where(is_bound)).scalars()]
+    writer.removed_by_cascade(RowKind.BINDING, removed)
+    writer.remove(RowKind.EXCHANGE, [id_])
+    return removed
 
 
 def get(connection: Connection, vhost_id: VhostId, name: str) -> ExchangeRow | None:
@@ -76,11 +76,11 @@ def get(connection: Connection, vhost_id: VhostId, name: str) -> ExchangeRow | N
 
 def every(connection: Connection, vhost_id: VhostId | None = None) -> list[ExchangeRow]:
     """All of them, or those of one vhost, by name."""
-    asked = select(exchanges)
+    query = select(exchanges)
     if vhost_id is not None:
-        asked = asked.where(exchanges.c.vhost_id == vhost_id)
-    found = connection.execute(asked).mappings()
-    return [_exchange(row) for row in sorted(found, key=itemgetter("vhost_id", "name"))]  # SQL has an order of its own
+        query = query.where(exchanges.c.vhost_id == vhost_id)
+    rows = connection.execute(query).mappings()
+    return [_exchange(row) for row in sorted(rows, key=itemgetter("vhost_id", "name"))]  # SQL collations differ
 
 
 def _row(connection: Connection, vhost_id: VhostId, name: str) -> Mapping[Any, Any] | None:

@@ -1,20 +1,14 @@
-"""Permissions: what a user may configure, write and read in one vhost, as three patterns of names.
+"""Permissions: what a user may configure, write and read in one vhost, as patterns of names; and topic permissions.
 
     (user, vhost) ──▶ configure "^mine-"   write ".*"   read ""
+    (user, vhost, exchange) ──▶ write "^{username}\\."   read ".*"       routing keys at one topic exchange
 
-A user without a row for a vhost may not enter it. One with three empty patterns may, and do nothing there. The patterns
-are texts here: `broker/patterns` judges them, before they are put and again when they are used.
+A user without a row for a vhost may not open it. A user with three empty patterns may open it, and do nothing there.
+Topic permissions restrict further: a user without a row for an exchange may use any key there. The exchange is a name,
+which need not exist yet, and the row stays when the exchange is deleted, as in RabbitMQ. Patterns are texts here:
+`broker/auth/patterns` checks them before they are put, and again when they are used.
 
-Always true: SQL knows the user and the vhost, and there is at most one row for both together. It goes with either.
-
-Topic permissions: by which routing keys a user may write to one topic exchange, and read from it.
-
-    (user, vhost, exchange) ──▶ write "^{username}\\."   read ".*"
-
-They come on top of `permissions`: a user without a row for an exchange may use any key there. The exchange is a name,
-which need not be there yet, and stays when the exchange goes, as in RabbitMQ. The patterns are texts here.
-
-Always true: SQL knows the user and the vhost; the row goes with either.
+Invariants: the user and the vhost exist in SQL; there is at most one row for each key; the row is deleted with either.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from warren.base.errors import Refused
 from warren.base.ids import PermissionId, TopicPermissionId, UserId, VhostId
-from warren.catalog.rows import Change, RowKind, checked_name
+from warren.catalog.rows import RowKind, RowWriter, checked_name
 from warren.catalog.schema import permissions, topic_permissions
 
 
@@ -42,27 +36,27 @@ class PermissionRow:
     read: str
 
 
-def put(change: Change, user_id: UserId, vhost_id: VhostId, configure: str, write: str, read: str) -> PermissionRow:
-    """Permit this much, and no more than this."""
+def put(writer: RowWriter, user_id: UserId, vhost_id: VhostId, configure: str, write: str, read: str) -> PermissionRow:
+    """Set the permissions, replacing earlier ones."""
     patterns = {"configure": configure, "write": write, "read": read}
-    row = _row(change.connection, user_id, vhost_id)
+    row = _row(writer.connection, user_id, vhost_id)
     if row is not None:
         if any(row[name] != pattern for name, pattern in patterns.items()):
-            change.replace(RowKind.PERMISSION, row, **patterns)
+            writer.replace(RowKind.PERMISSION, row, **patterns)
         return PermissionRow(PermissionId(row["id"]), user_id, vhost_id, **patterns)
     try:
-        id_ = change.insert(RowKind.PERMISSION, {"user_id": user_id, "vhost_id": vhost_id} | patterns)
+        id_ = writer.insert(RowKind.PERMISSION, {"user_id": user_id, "vhost_id": vhost_id} | patterns)
     except IntegrityError as error:
-        what = f"nothing can be permitted to user {user_id} in vhost {vhost_id}: one of them is not there"
-        raise Refused(what, "make both first") from error
+        what = f"user {user_id} cannot get permissions in vhost {vhost_id}: one of them does not exist"
+        raise Refused(what, "create both first") from error
     return PermissionRow(PermissionId(id_), user_id, vhost_id, **patterns)
 
 
-def clear(change: Change, user_id: UserId, vhost_id: VhostId) -> bool:
-    """Whether anything had been permitted."""
-    row = _row(change.connection, user_id, vhost_id)
+def clear(writer: RowWriter, user_id: UserId, vhost_id: VhostId) -> bool:
+    """Whether there was a row."""
+    row = _row(writer.connection, user_id, vhost_id)
     if row is not None:
-        change.remove(RowKind.PERMISSION, [row["id"]])
+        writer.remove(RowKind.PERMISSION, [row["id"]])
     return row is not None
 
 
@@ -74,13 +68,13 @@ def get(connection: Connection, user_id: UserId, vhost_id: VhostId) -> Permissio
 def every(
     connection: Connection, user_id: UserId | None = None, vhost_id: VhostId | None = None
 ) -> list[PermissionRow]:
-    """All of them, or those of one user, or in one vhost, oldest first."""
-    asked = select(permissions).order_by(permissions.c.id)
+    """All rows, or those of one user or one vhost, oldest first."""
+    query = select(permissions).order_by(permissions.c.id)
     if user_id is not None:
-        asked = asked.where(permissions.c.user_id == user_id)
+        query = query.where(permissions.c.user_id == user_id)
     if vhost_id is not None:
-        asked = asked.where(permissions.c.vhost_id == vhost_id)
-    return [_permission(row) for row in connection.execute(asked).mappings()]
+        query = query.where(permissions.c.vhost_id == vhost_id)
+    return [_permission(row) for row in connection.execute(query).mappings()]
 
 
 def _row(connection: Connection, user_id: UserId, vhost_id: VhostId) -> Mapping[Any, Any] | None:
@@ -104,34 +98,34 @@ class TopicPermissionRow:
 
 
 def put_topic(
-    change: Change, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str
+    writer: RowWriter, user_id: UserId, vhost_id: VhostId, exchange: str, write: str, read: str
 ) -> TopicPermissionRow:
-    """Permit keys like these, and no others."""
+    """Set the permitted routing keys, replacing earlier ones."""
     checked_name("the exchange", exchange, may_be_empty=True)
     patterns = {"write": write, "read": read}
-    row = _topic_row(change.connection, user_id, vhost_id, exchange)
+    row = _topic_row(writer.connection, user_id, vhost_id, exchange)
     if row is not None:
         if any(row[name] != pattern for name, pattern in patterns.items()):
-            change.replace(RowKind.TOPIC_PERMISSION, row, **patterns)
+            writer.replace(RowKind.TOPIC_PERMISSION, row, **patterns)
         return TopicPermissionRow(TopicPermissionId(row["id"]), user_id, vhost_id, exchange, **patterns)
     image = {"user_id": user_id, "vhost_id": vhost_id, "exchange": exchange} | patterns
     try:
-        id_ = change.insert(RowKind.TOPIC_PERMISSION, image)
+        id_ = writer.insert(RowKind.TOPIC_PERMISSION, image)
     except IntegrityError as error:
-        what = f"no topics can be permitted to user {user_id} in vhost {vhost_id}: one of them is not there"
-        raise Refused(what, "make both first") from error
+        what = f"user {user_id} cannot get topic permissions in vhost {vhost_id}: one of them does not exist"
+        raise Refused(what, "create both first") from error
     return TopicPermissionRow(TopicPermissionId(id_), user_id, vhost_id, exchange, **patterns)
 
 
-def clear_topic(change: Change, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
-    """For one exchange, or for all of the vhost; how many there were."""
-    found = [
+def clear_topic(writer: RowWriter, user_id: UserId, vhost_id: VhostId, exchange: str | None = None) -> int:
+    """For one exchange, or for all of the vhost; the number of rows that were removed."""
+    ids = [
         each.id
-        for each in every_topic(change.connection, user_id, vhost_id)
+        for each in every_topic(writer.connection, user_id, vhost_id)
         if exchange is None or each.exchange == exchange
     ]
-    change.remove(RowKind.TOPIC_PERMISSION, found)
-    return len(found)
+    writer.remove(RowKind.TOPIC_PERMISSION, ids)
+    return len(ids)
 
 
 def get_topic(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> TopicPermissionRow | None:
@@ -142,13 +136,13 @@ def get_topic(connection: Connection, user_id: UserId, vhost_id: VhostId, exchan
 def every_topic(
     connection: Connection, user_id: UserId | None = None, vhost_id: VhostId | None = None
 ) -> list[TopicPermissionRow]:
-    """All of them, or those of one user, or in one vhost, oldest first."""
-    asked = select(topic_permissions).order_by(topic_permissions.c.id)
+    """All rows, or those of one user or one vhost, oldest first."""
+    query = select(topic_permissions).order_by(topic_permissions.c.id)
     if user_id is not None:
-        asked = asked.where(topic_permissions.c.user_id == user_id)
+        query = query.where(topic_permissions.c.user_id == user_id)
     if vhost_id is not None:
-        asked = asked.where(topic_permissions.c.vhost_id == vhost_id)
-    return [_topic_permission(row) for row in connection.execute(asked).mappings()]
+        query = query.where(topic_permissions.c.vhost_id == vhost_id)
+    return [_topic_permission(row) for row in connection.execute(query).mappings()]
 
 
 def _topic_row(connection: Connection, user_id: UserId, vhost_id: VhostId, exchange: str) -> Mapping[Any, Any] | None:

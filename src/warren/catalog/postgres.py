@@ -1,16 +1,16 @@
-"""The catalog in PostgreSQL: one connection, one schema `warren`, and a lock that one broker holds.
+"""PostgreSQL as the catalog's SQL database: one connection, one schema `warren`, and an advisory lock per broker.
 
-    connect ──▶ advisory lock, waited for a while ──▶ CREATE SCHEMA warren, if there is none ──▶ search_path = warren
-    lost    ──▶ the next transaction connects again, and `Projection` makes sure of what is there before it goes on
+    connect ──▶ advisory lock, with a timeout ──▶ CREATE SCHEMA warren, if there is none ──▶ search_path = warren
+    lost    ──▶ the next transaction connects again, and `Catalog` brings SQL up from the log before it continues
 
-The lock is PostgreSQL's own (`pg_advisory_lock`), held by the connection as long as that lives: two brokers on one
-database are refused by name, and a broker that died leaves nothing to clear away. A pooler that gives every transaction
-another connection (PgBouncer's `transaction` mode) cannot stand between, for the lock would be anybody's.
+The lock is PostgreSQL's own (`pg_advisory_lock`) and belongs to the connection: a second broker on one database is
+refused with the name of the first, and a dead broker leaves nothing to clean up. A pooler that uses another connection
+for every transaction (PgBouncer's `transaction` mode) cannot be used, because the lock would belong to its connection.
 
-PostgreSQL runs with `synchronous_commit = off`: its newest transactions may be gone after a crash of its machine, each
-as a whole. That costs nothing here: whatever it forgets is in our log.
+PostgreSQL runs with `synchronous_commit = off`: a crash of its machine may take its newest transactions, each as a
+whole. That costs nothing here: the log has them.
 
-Always true: nothing is dropped. A catalog that cannot be used is renamed, to `warren_aside_…`.
+Invariant: nothing is dropped. A catalog that cannot be used is renamed to `warren_aside_…`.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from warren.base.errors import Locked, Misuse
 from warren.catalog.sql import SqlDatabase, shown, sql_error
 
 SCHEMA = "warren"
-LOCK = 0x57415252454E  # "WARREN"; of this database, whatever the schema is called
+LOCK = 0x57415252454E  # "WARREN"; one per database, whatever the schema is called
 _LOCK_WAIT_MS = 5000
-_LOCK_IS_HELD = "55P03"
+_LOCK_TIMED_OUT = "55P03"
 
 _AT_CONNECT: Mapping[str, Any] = {
     "connect_timeout": 10,
     "application_name": "warren",
     "client_encoding": "utf8",
-    # A machine that is gone without a word is noticed within half a minute, not within two hours.
+    # A machine that disappears is noticed within half a minute instead of two hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-_WHO_HOLDS_IT = """SELECT a.pid, a.application_name, coalesce(a.client_addr::text, 'this machine')
+_LOCK_OWNERS = """SELECT a.pid, a.application_name, coalesce(a.client_addr::text, 'this machine')
     FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.granted AND l.database = (
         SELECT oid FROM pg_database WHERE datname = current_database()
@@ -50,11 +50,11 @@ _IS_USED = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(%
 
 
 class PostgresPlace:
-    """A database of PostgreSQL, which is there. Is an `SqlPlace`."""
+    """An existing PostgreSQL database. Implements `SqlPlace`."""
 
     def __init__(self, url: URL, rng: Random, lock_wait_ms: int = _LOCK_WAIT_MS) -> None:
         if find_spec("psycopg") is None:
-            raise Misuse("PostgreSQL takes psycopg, which is not installed", "pip install 'warren[postgres]'")
+            raise Misuse("PostgreSQL requires psycopg, which is not installed", "pip install 'warren[postgres]'")
         self._url = url.set(drivername="postgresql+psycopg")
         self._rng = rng
         self._lock_wait_ms = lock_wait_ms
@@ -82,7 +82,7 @@ class PostgresPlace:
 
 
 class PostgresDatabase(SqlDatabase):
-    """Connects again when it was cut off."""
+    """Connects again after its connection was lost."""
 
     def begin(self) -> None:
         super().begin()
@@ -91,7 +91,7 @@ class PostgresDatabase(SqlDatabase):
             super().begin()
 
     def _is_lost(self) -> bool:
-        """Whether the connection was lost while nobody needed it. Nothing was done by it yet: another one will do."""
+        """Whether the connection was lost while idle. The transaction is empty: a new connection can take its place."""
         try:
             with sql_error(self.where):
                 self.connection.exec_driver_sql("SELECT 1")
@@ -104,14 +104,14 @@ class PostgresDatabase(SqlDatabase):
 
 
 def _prepare(engine: Engine, where: str, lock_wait_ms: int) -> None:
-    @event.listens_for(engine, "connect", insert=True)  # SQLAlchemy asks for the schema right after it
+    @event.listens_for(engine, "connect", insert=True)  # SQLAlchemy queries the schema right after it
     def connected(raw: Any, record: object) -> None:
         try:
             raw.autocommit = True
             with raw.cursor() as cursor:
                 _take_lock(cursor, where, lock_wait_ms)
                 cursor.execute("SELECT to_regnamespace(%s)", (SCHEMA,))
-                if cursor.fetchone()[0] is None:  # whoever may not make it need not, if it is there
+                if cursor.fetchone()[0] is None:  # an existing schema needs no right to create one
                     cursor.execute(f"CREATE SCHEMA {SCHEMA}")
                 cursor.execute(f"SET search_path TO {SCHEMA}")
                 cursor.execute("SET synchronous_commit TO off")
@@ -122,16 +122,16 @@ def _prepare(engine: Engine, where: str, lock_wait_ms: int) -> None:
 
 
 def _take_lock(cursor: Any, where: str, wait_ms: int) -> None:
-    """Whoever has just died holds it for a moment more. What waits for a lock later waits as long as for this one."""
+    """A broker that has just died keeps the lock for a moment. The timeout stays in force for later locks."""
     try:
         cursor.execute(f"SET lock_timeout TO {wait_ms}")
         cursor.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
     except Exception as error:
-        if getattr(error, "sqlstate", None) != _LOCK_IS_HELD:
+        if getattr(error, "sqlstate", None) != _LOCK_TIMED_OUT:
             raise
-        cursor.execute(_WHO_HOLDS_IT, (LOCK,))
-        told = [f"{name} (backend {pid}, from {address})" for pid, name, address in cursor.fetchall()]
+        cursor.execute(_LOCK_OWNERS, (LOCK,))
+        owners = [f"{name} (backend {pid}, from {address})" for pid, name, address in cursor.fetchall()]
         raise Locked(
-            f"the SQL catalog {where} is held by another broker: {', '.join(told) or 'it has just gone'}",
-            "stop that one, or name another database with --catalog",
+            f"the SQL catalog {where} is locked by another broker: {', '.join(owners) or 'it has just disconnected'}",
+            "stop it, or name another database with --catalog",
         ) from error

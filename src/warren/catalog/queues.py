@@ -1,7 +1,7 @@
-"""Queues: what they are called and how they were asked for. What is in them is not here.
+"""Queues: names, properties and arguments. Messages are elsewhere.
 
-Deleting one takes its bindings along, in the same change. An id is never given twice, so one that is not there any more
-was deleted: whatever the log still says about such a queue is passed over (checklist HS-06).
+Deleting a queue deletes its bindings in the same change. An id is never used twice, so a missing one was deleted: what
+the log still has about such a queue is skipped (checklist HS-06).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from warren.base.errors import Refused
 from warren.base.ids import BindingId, QueueId, VhostId
 from warren.catalog.equivalence import check_same
-from warren.catalog.rows import Arguments, Change, RowKind, checked_name, from_json, image_of, to_json
+from warren.catalog.rows import Arguments, RowKind, RowWriter, checked_name, from_json, image_of, to_json
 from warren.catalog.schema import bindings, queues
 
 
@@ -34,7 +34,7 @@ class QueueRow:
 
 
 def declare(
-    change: Change,
+    writer: RowWriter,
     vhost_id: VhostId,
     name: str,
     *,
@@ -43,29 +43,29 @@ def declare(
     auto_delete: bool = False,
     arguments: Arguments | None = None,
 ) -> QueueRow:
-    """The queue of this name; it is made if there is none, and refused if there is another one."""
+    """The queue of this name, created if there is none; refused if it exists with other properties."""
     image = {"vhost_id": vhost_id, "name": checked_name("the queue", name), "durable": durable}
     image |= {"exclusive": exclusive, "auto_delete": auto_delete, "arguments": to_json(arguments)}
-    row = _row(change.connection, vhost_id, name)
+    row = _row(writer.connection, vhost_id, name)
     if row is not None:
         check_same(f"queue {name!r}", image_of(RowKind.QUEUE, row), image)
         return _queue(row)
     try:
-        id_ = QueueId(change.insert(RowKind.QUEUE, image))
+        id_ = QueueId(writer.insert(RowKind.QUEUE, image))
     except IntegrityError as error:
         raise Refused(f"queue {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
     return QueueRow(id_, vhost_id, name, durable, exclusive, auto_delete, dict(arguments or {}))
 
 
-def delete(change: Change, id_: QueueId) -> list[BindingId]:
-    """The bindings that went with it."""
-    if by_id(change.connection, id_) is None:
+def delete(writer: RowWriter, id_: QueueId) -> list[BindingId]:
+    """Returns the bindings that were deleted with it."""
+    if by_id(writer.connection, id_) is None:
         raise Refused(f"there is no queue {id_}")
-    asked = select(bindings.c.id).where(bindings.c.queue_id == id_)
-    found = [BindingId(each) for each in change.connection.execute(asked).scalars()]
-    change.gone_with_it(RowKind.BINDING, found)
-    change.remove(RowKind.QUEUE, [id_])
-    return found
+    query = select(bindings.c.id).where(bindings.c.queue_id == id_)
+    removed = [BindingId(each) for each in writer.connection.execute(query).scalars()]
+    writer.removed_by_cascade(RowKind.BINDING, removed)
+    writer.remove(RowKind.QUEUE, [id_])
+    return removed
 
 
 def get(connection: Connection, vhost_id: VhostId, name: str) -> QueueRow | None:
@@ -78,19 +78,19 @@ def by_id(connection: Connection, id_: QueueId) -> QueueRow | None:
     return None if row is None else _queue(row)
 
 
-def some(connection: Connection, of: Collection[QueueId]) -> list[QueueRow]:
-    """Those of the ids that are there; SQL takes only so many values in one statement."""
-    found = connection.execute(select(queues).where(queues.c.id.in_(of)).order_by(queues.c.id)).mappings()
-    return [_queue(row) for row in found]
+def some(connection: Connection, ids_: Collection[QueueId]) -> list[QueueRow]:
+    """The queues of these ids that exist. SQL limits the number of values in one statement."""
+    rows = connection.execute(select(queues).where(queues.c.id.in_(ids_)).order_by(queues.c.id)).mappings()
+    return [_queue(row) for row in rows]
 
 
 def every(connection: Connection, vhost_id: VhostId | None = None) -> list[QueueRow]:
     """All of them, or those of one vhost, by name."""
-    asked = select(queues)
+    query = select(queues)
     if vhost_id is not None:
-        asked = asked.where(queues.c.vhost_id == vhost_id)
-    found = connection.execute(asked).mappings()
-    return [_queue(row) for row in sorted(found, key=itemgetter("vhost_id", "name"))]  # SQL has an order of its own
+        query = query.where(queues.c.vhost_id == vhost_id)
+    rows = connection.execute(query).mappings()
+    return [_queue(row) for row in sorted(rows, key=itemgetter("vhost_id", "name"))]  # SQL collations differ
 
 
 def ids(connection: Connection) -> set[QueueId]:

@@ -1,31 +1,31 @@
-"""Making SQL what the log says, whichever of them is ahead.
+"""Rebuild: make SQL equal to the log's catalog, whichever of them is ahead.
 
-    applied = the log's last change     in step: nothing to do                    one look, however large it is
-    applied < it                        behind: rows newer than `applied` are written, rows that are gone go
-    applied > it, or a past that we left  ahead: everything is written again, and it is said
-    a timeline that we never had        a stranger's: refused, and not touched
-    a row differs from the log's        damaged: set aside and made again; compared at each start
+    applied = the log's last change       in step: nothing to do, one query however large the catalog is
+    applied < it                          behind: rows newer than `applied` are written, rows that are gone are deleted
+    applied > it, or an earlier timeline  ahead: everything is written again, and reported
+    a timeline that the log never had     foreign: refused, and not touched
+    a row differs from the log's          damaged: set aside and made again; compared at each start
 
-SQL falls behind by a crash between durable and its commit, or because it lost its newest transactions, or its file. It
-is ahead when the log was put back to an earlier moment, or forked. Either way it is one SQL transaction, so that a
-crash on the way leaves what was there.
+SQL falls behind by a crash between durable and its commit, or by losing its newest transactions or its file. It is
+ahead when the log was restored to an earlier moment, or forked. Either way the rebuild is one SQL transaction, so that
+a crash in the middle leaves the old rows.
 
-Always true: afterwards SQL holds exactly the rows of the view, and the mark says so. If the log itself does not hold as
-many rows as its last change counted, or one that refers to nothing, the catalog is not to be had from it: that is
-refused by name (checklist C-21), for queues that are missing would make their messages look orphaned. Whoever knows
-that nothing better is to be had can have it forced (`forcing`).
+`make_whole` (only with --force) repairs a log that lacks rows of its catalog:
 
-A log that lacks rows of its catalog, made to say what it holds: only when whoever runs it has asked for that.
-
-    rows of the log ──▶ those that can be read, and refer to what is there ──▶ they stay, and the row L counts them
+    rows of the log ──▶ readable, and refer to rows that exist ──▶ they stay, and the row L counts them
                    └──▶ the others ──▶ set-aside/catalog-rows-….txt, a line for each ──▶ removed from the log
 
-The file is on the disk before anything is removed. What is missing stays missing: a queue whose row is lost is gone,
-and its messages are passed over and go with the files they are in. So this is the last thing to try, behind a backup.
+The file is durable before anything is removed. A queue whose row is lost is gone; its messages are skipped and go with
+the files they are in. So this is the last resort, after a backup.
 
-What does not outlive the process that served it: queues and exchanges that are not durable, and exclusive queues.
+`remove_leftovers` runs at a start, in one change: it deletes what does not outlive the broker process: queues and
+exchanges that are not durable, and exclusive queues. They are in the catalog like all others, so that names and
+bindings have one source of truth.
 
-They are in the catalog like all others, so that names and bindings have one truth. A start removes them, in one change.
+Invariants
+* After a rebuild SQL has exactly the rows of the view, and the mark names its epoch.
+* A log with fewer rows than its last change counted, or with a row that refers to nothing, is refused (checklist C-21):
+  messages of missing queues would look orphaned.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from sqlalchemy.exc import IntegrityError
 from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, ExchangeId, QueueId, TimelineId
 from warren.catalog import exchanges, queues
-from warren.catalog.rows import CATALOG, LAST_CHANGE, TABLES, Change, LastChange, RowKind, decode, id_of, row_of
+from warren.catalog.rows import CATALOG, LAST_CHANGE, TABLES, LastChange, RowKind, RowWriter, decode, id_of, row_of
 from warren.catalog.schema import applied
 from warren.catalog.schema import exchanges as exchange_rows
 from warren.catalog.schema import queues as queue_rows
@@ -66,8 +66,8 @@ from warren.snapshot.store import StoreReader, StoreRow
 
 _ROWS_AT_ONCE = 500
 _WAY_OUT = (
-    "restore a backup of the log, or name another catalog if this one belongs to somebody else; with --force it is "
-    "made of what the log holds, and what is in SQL now is set aside"
+    "restore a backup of the log, or name another catalog if this one belongs to another broker; with --force "
+    "it is made of what the log holds, and what is in SQL now is set aside"
 )
 
 
@@ -80,49 +80,49 @@ class MissingRows(Damage):
 
 
 class SqlMark(NamedTuple):
-    """How far SQL has come."""
+    """The last change that SQL has."""
 
     timeline: TimelineId
     epoch: Epoch
 
 
 class CatalogState(NamedTuple):
-    """What the log says: the epoch of its last change, and what went with that."""
+    """The catalog in the log: the epoch of its last change, and that change's row L."""
 
     epoch: Epoch
     last: LastChange
 
 
-def truth_of(view: StoreReader) -> CatalogState:
-    found = view.get(CATALOG, LAST_CHANGE)
-    if found is None:
+def read_state(view: StoreReader) -> CatalogState:
+    row = view.get(CATALOG, LAST_CHANGE)
+    if row is None:
         return CatalogState(Epoch(0), LastChange())
-    return CatalogState(Epoch(found.version[0]), LastChange.decode(found.value))
+    return CatalogState(Epoch(row.version[0]), LastChange.decode(row.value))
 
 
-def bring(sql: SqlDatabase, view: StoreReader, timeline: Timeline) -> tuple[CatalogState, str]:
-    """Make SQL what the view shows; what the view says, and what an operator should know about it."""
-    truth = truth_of(view)
+def rebuild_sql(sql: SqlDatabase, view: StoreReader, timeline: Timeline) -> tuple[CatalogState, str]:
+    """Make SQL equal to the view. Returns the view's state, and a problem to report to the operator, or ""."""
+    state = read_state(view)
     with sql.reading() as connection:
         mark, counts = read_mark(connection), _counts(connection)
-    is_whole = all(counts[kind] == truth.last.count(kind) for kind in TABLES)
-    told = _objection(sql.where, mark, truth, timeline, is_whole)
-    is_same = mark == SqlMark(timeline.id, truth.epoch) and is_whole
+    is_whole = all(counts[kind] == state.last.count(kind) for kind in TABLES)
+    problem = _problem_of(sql.where, mark, state, timeline, is_whole)
+    is_same = mark == SqlMark(timeline.id, state.epoch) and is_whole
     if not is_same:
-        keeps = not told and mark is not None
-        _write(sql, view, truth, timeline.id, mark.epoch if keeps and mark is not None else None)
-    return truth, told
+        after = None if problem or mark is None else mark.epoch
+        _write(sql, view, state, timeline.id, after)
+    return state, problem
 
 
 def check_rows(sql: SqlDatabase, view: StoreReader) -> None:
-    """Compare every row of SQL, which was brought to the view, with the log's. SQLite has no checksums: a flipped bit
-    gives a queue another name. Less than 0.1 ms a row."""
+    """Compare every row of SQL, rebuilt to this view, with the log's. SQLite has no checksums: a flipped bit gives a
+    queue another name. Less than 0.1 ms a row."""
     with sql.reading() as connection:
         for kind, table in TABLES.items():
             rows = connection.execute(select(table).order_by(table.c.id)).mappings()
-            for row, truth in zip_longest(rows, view.prefix(CATALOG, kind.value)):
-                if row is None or truth is None or dict(row) != _made(kind, truth):
-                    id_ = id_of(truth.key) if row is None else row["id"]
+            for row, logged in zip_longest(rows, view.prefix(CATALOG, kind.value)):
+                if row is None or logged is None or dict(row) != _values(kind, logged):
+                    id_ = id_of(logged.key) if row is None else row["id"]
                     what = f"row {id_} of its table {table.name} differs from the log"
                     raise SqlDamage(
                         f"the SQL catalog is damaged: {what}", sql.where, 0, "it is made again from the log"
@@ -140,8 +140,8 @@ def write_mark(connection: Connection, mark: SqlMark) -> None:
         connection.execute(insert(applied).values(id=1, **values))
 
 
-def _objection(where: str, mark: SqlMark | None, truth: CatalogState, timeline: Timeline, is_whole: bool) -> str:
-    """Why SQL cannot be gone on from; empty if it can."""
+def _problem_of(where: str, mark: SqlMark | None, state: CatalogState, timeline: Timeline, is_whole: bool) -> str:
+    """Why all rows must be written again; empty if SQL is in step or just behind."""
     if mark is None:
         return ""
     if mark.timeline != timeline.id:
@@ -152,26 +152,26 @@ def _objection(where: str, mark: SqlMark | None, truth: CatalogState, timeline: 
                 _WAY_OUT,
             )
         return f"the SQL catalog was of timeline {mark.timeline:016x}, which this log has left: it was made again"
-    if mark.epoch > truth.epoch:
-        lost = f"the log's last change of the catalog is of epoch {truth.epoch}: what came behind it is not in the log"
+    if mark.epoch > state.epoch:
+        lost = f"the log's last change of the catalog is of epoch {state.epoch}: later changes are not in the log"
         return f"the SQL catalog had come to epoch {mark.epoch}, {lost}, and SQL was put back"
-    if mark.epoch == truth.epoch and not is_whole:
+    if mark.epoch == state.epoch and not is_whole:
         return f"the SQL catalog did not hold what it had at epoch {mark.epoch}: it was made again"
     return ""
 
 
-def _write(sql: SqlDatabase, view: StoreReader, truth: CatalogState, timeline: TimelineId, after: Epoch | None) -> None:
-    """In one transaction; `after` an epoch, or all of it."""
+def _write(sql: SqlDatabase, view: StoreReader, state: CatalogState, timeline: TimelineId, after: Epoch | None) -> None:
+    """One transaction. `after`: only rows newer than this epoch; None: all."""
     try:
         with sql.transaction() as connection:
             for kind in reversed(TABLES):
                 _remove_gone(connection, kind, view, is_all=after is None)
             for kind in TABLES:
                 count = _put_newer(connection, kind, view, after or Epoch(0))
-                if count != truth.last.count(kind):
+                if count != state.last.count(kind):
                     what = f"the log holds {count} rows of kind {kind.name.lower()}, its last change of the catalog "
-                    raise Damage(f"{what}(epoch {truth.epoch}) counted {truth.last.count(kind)}")
-            write_mark(connection, SqlMark(timeline, truth.epoch))
+                    raise Damage(f"{what}(epoch {state.epoch}) counted {state.last.count(kind)}")
+            write_mark(connection, SqlMark(timeline, state.epoch))
     except SqlDamage:
         raise
     except Damage as error:
@@ -192,12 +192,12 @@ def _remove_gone(connection: Connection, kind: RowKind, view: StoreReader, is_al
 
 
 def _put_newer(connection: Connection, kind: RowKind, view: StoreReader, after: Epoch) -> int:
-    """How many rows of the kind there are."""
+    """Returns the number of rows of the kind in the view."""
     table, known, count = TABLES[kind], _ids(connection, kind), 0
     rows = view.prefix(CATALOG, kind.value)
     while part := list(islice(rows, _ROWS_AT_ONCE)):
         count += len(part)
-        new = [_made(kind, row) for row in part if id_of(row.key) not in known]
+        new = [_values(kind, row) for row in part if id_of(row.key) not in known]
         if new:
             connection.execute(insert(table), new)
         for values in _changed(kind, part, known, after):
@@ -206,10 +206,10 @@ def _put_newer(connection: Connection, kind: RowKind, view: StoreReader, after: 
 
 
 def _changed(kind: RowKind, part: list[StoreRow], known: set[int], after: Epoch) -> Iterator[dict[str, object]]:
-    return (_made(kind, row) for row in part if row.version[0] > after and id_of(row.key) in known)
+    return (_values(kind, row) for row in part if row.version[0] > after and id_of(row.key) in known)
 
 
-def _made(kind: RowKind, row: StoreRow) -> dict[str, object]:
+def _values(kind: RowKind, row: StoreRow) -> dict[str, object]:
     return row_of(kind, id_of(row.key), decode(row.key, row.value))
 
 
@@ -218,23 +218,23 @@ def _ids(connection: Connection, kind: RowKind) -> set[int]:
 
 
 def _counts(connection: Connection) -> dict[RowKind, int]:
-    asked = {kind: select(func.count()).select_from(table) for kind, table in TABLES.items()}
-    return {kind: int(connection.execute(each).scalar_one()) for kind, each in asked.items()}
+    queries = {kind: select(func.count()).select_from(table) for kind, table in TABLES.items()}
+    return {kind: int(connection.execute(each).scalar_one()) for kind, each in queries.items()}
 
 
 _Key = tuple[str, tuple[str, ...], tuple[Any, ...]]  # table, columns, values
 
 
 def make_whole(database: Database) -> list[str]:
-    """Let the log's catalog be what can be had of it; what was done, for people. Durable when it returns."""
+    """Reduce the log's catalog to its valid rows; what was done, for the operator. Durable when it returns."""
     with closing(database.view_now()) as view:
-        last, kept, lost = truth_of(view).last, _ValidRows(), list[StoreRow]()
+        last, valid, lost = read_state(view).last, _ValidRows(), list[StoreRow]()
         for kind, row in _rows(view):
-            if not kept.takes(kind, row):
+            if not valid.add(kind, row):
                 lost.append(row)
     if lost:
-        _put_away(database, lost)
-    counted = LastChange({**last.rows, **kept.counts()}, max(last.last_id, kept.last_id), last.extra)
+        _save_lost(database, lost)
+    counted = LastChange({**last.rows, **valid.counts()}, max(last.last_id, valid.last_id), last.extra)
     session = database.begin()
     try:
         for row in lost:
@@ -249,19 +249,19 @@ def make_whole(database: Database) -> list[str]:
         for kind in TABLES
         if last.count(kind) != counted.count(kind)
     ]
-    return [f"rows of the catalog are missing in the log, and were given up: {', '.join(missing)}"] if missing else []
+    return [f"rows of the catalog are missing in the log, and were dropped: {', '.join(missing)}"] if missing else []
 
 
 class _ValidRows:
-    """The rows that are whole: they can be read, nothing else has their name, and what they refer to is there."""
+    """Rows that are readable, have a unique name, and refer to rows that exist."""
 
     def __init__(self) -> None:
         self.last_id = 0
         self._counts = dict.fromkeys(TABLES, 0)
         self._keys: set[_Key] = set()
 
-    def takes(self, kind: RowKind, row: StoreRow) -> bool:
-        """In the order of `TABLES`: what a row refers to comes before it."""
+    def add(self, kind: RowKind, row: StoreRow) -> bool:
+        """Whether the row is valid. Called in the order of `TABLES`: a row comes after the rows it refers to."""
         try:
             id_ = id_of(row.key)
             values = row_of(kind, id_, decode(row.key, row.value))
@@ -280,42 +280,42 @@ class _ValidRows:
 
 
 def _unique(table: Table, values: Mapping[str, Any]) -> set[_Key]:
-    """By what nobody else may be known, as the schema says it."""
+    """The values that must be unique, by the constraints of the schema."""
     keys = (each for each in table.constraints if isinstance(each, UniqueConstraint | PrimaryKeyConstraint))
     columns = (tuple(column.name for column in each.columns) for each in keys)
     return {(table.name, names, tuple(values[name] for name in names)) for names in columns}
 
 
 def _referred(table: Table, values: Mapping[str, Any]) -> set[_Key]:
-    found: set[_Key] = set()
+    keys: set[_Key] = set()
     for key in table.foreign_key_constraints:
         ends = tuple(values[column.name] for column in key.columns)
         if None not in ends:
-            found.add((key.referred_table.name, tuple(each.column.name for each in key.elements), ends))
-    return found
+            keys.add((key.referred_table.name, tuple(each.column.name for each in key.elements), ends))
+    return keys
 
 
 def _rows(view: StoreReader) -> Iterator[tuple[RowKind, StoreRow]]:
-    """The newest first: of two by one name it is the one that counts."""
+    """Newest first: of two rows with one name the newer one is valid."""
     return ((kind, row) for kind in TABLES for row in view.prefix(CATALOG, kind.value, reverse=True))
 
 
-def _put_away(database: Database, rows: list[StoreRow]) -> None:
+def _save_lost(database: Database, rows: list[StoreRow]) -> None:
     environment = database.log.environment
     directory = join(database.directory, SET_ASIDE)
     environment.files.make_directories(directory)
-    told = "".join(f"{row.key.hex()} {row.value.hex()}\n" for row in rows)
-    replace(environment.files, join(directory, f"catalog-rows-{environment.rng.id64():016x}.txt"), [told.encode()])
+    lines = "".join(f"{row.key.hex()} {row.value.hex()}\n" for row in rows)
+    replace(environment.files, join(directory, f"catalog-rows-{environment.rng.id64():016x}.txt"), [lines.encode()])
 
 
-def remove_leftovers(change: Change) -> set[QueueId]:
-    """The queues that went; whatever is in them goes, too."""
-    connection = change.connection
-    is_left = or_(not_(queue_rows.c.durable), queue_rows.c.exclusive)
-    gone = {QueueId(id_) for id_ in connection.execute(select(queue_rows.c.id).where(is_left)).scalars()}
-    for id_ in sorted(gone):
-        queues.delete(change, id_)
-    passing = select(exchange_rows.c.id).where(not_(exchange_rows.c.durable)).order_by(exchange_rows.c.id)
-    for each in list(connection.execute(passing).scalars()):
-        exchanges.delete(change, ExchangeId(each))
-    return gone
+def remove_leftovers(writer: RowWriter) -> set[QueueId]:
+    """Returns the deleted queues; their messages are deleted as well."""
+    connection = writer.connection
+    is_leftover = or_(not_(queue_rows.c.durable), queue_rows.c.exclusive)
+    deleted = {QueueId(id_) for id_ in connection.execute(select(queue_rows.c.id).where(is_leftover)).scalars()}
+    for id_ in sorted(deleted):
+        queues.delete(writer, id_)
+    transient = select(exchange_rows.c.id).where(not_(exchange_rows.c.durable)).order_by(exchange_rows.c.id)
+    for each in list(connection.execute(transient).scalars()):
+        exchanges.delete(writer, ExchangeId(each))
+    return deleted

@@ -1,48 +1,43 @@
-"""The rows of the catalog as the log holds them: a key, and the full image of a row.
+"""Rows: the catalog's rows in the log and in SQL, and the changes of them.
 
-    key      | kind 1 byte | id u64, big-endian |      9 bytes: rows of one kind lie together, oldest first
+    key      | kind 1 byte | id u64, big-endian |      9 bytes: rows of one kind are adjacent, oldest first
     value    | format u8 | a JSON object, UTF-8 |      names in order, no spaces: equal rows are equal bytes
-
-One row of kind L, with id 0, goes with every change: its version in the log is the epoch of the catalog's last change,
-and its image says how many rows of each kind there are and the highest id that was given out.
-
-Always true: what this version does not know stays. A field that a newer one added is kept beside the others and written
-again (`rows`); rows of an unknown kind are left alone, and so is their count. A newer one that must not be mended by an
-older one raises the format byte of the row L, which everybody reads first. Bytes: docs/formats/catalog_rows.md.
-
-A row of SQL and its image in the log: the same fields, by the same names.
 
     SQL      id  vhost_id  name  …  arguments '{"x":1}'   extra '{"colour":"red"}'   identity (bindings)
     image    key ┘         name  …  arguments {"x":1}     colour "red"               not in it: computed
 
-Always true: an image that was made into a row and back is the same image. A field that the image of an older version
-lacks gets the default of its column; one that this version does not know is kept in `extra`.
+One row of kind L, with id 0, is written with every change: its version in the log is the epoch of the catalog's last
+change, and its image has the number of rows of each kind and the highest id that was used.
 
-A change of the catalog under way: rows written to SQL, inside a transaction, and their images for the log.
+`RowWriter` writes rows to SQL, inside a transaction, and collects their images for the log:
 
-    insert     SQL checks it, the log will hold it; its id is a new position of the log. In a savepoint of its own: what
-               PostgreSQL refuses would otherwise take along all that the change has done so far
-    replace    the same row with another image; what a newer version said about it stays
-    remove     SQL lets go of it, and of what goes with it; `gone_with_it` names that for the log
+    insert     SQL checks the row; its id is a new position of the log. In a savepoint of its own: PostgreSQL would
+               otherwise undo the whole change when it refuses a row
+    replace    the same row with another image; fields of a newer version stay
+    remove     deletes a row; `removed_by_cascade` names for the log what SQL deletes with it
 
-Whether it comes to anything is decided elsewhere (`projection`): of work that is refused half way nothing ever was.
+Arguments of queues, exchanges and bindings are stored as JSON, with a mark for what JSON lacks:
 
-Arguments of queues, exchanges and bindings as JSON, whatever AMQP lets a table hold.
-
-    JSON says it itself    null, true, 7, 1.5, "text", [ … ], { … }
+    as JSON                null, true, 7, 1.5, "text", [ … ], { … }
     with a mark            {"!": "bytes", "value": "AAE="}            base64
                            {"!": "time", "value": 1700000000}         seconds since 1970, UTC
                            {"!": "decimal", "value": "1.50"}
                            {"!": "float", "value": "nan"}             and inf, -inf
                            {"!": "table", "value": { … }}             a table that has a key "!" itself
 
-Always true: what comes back is what went in, its type too, and equal values have one spelling. How wide an integer was
-on the wire is not kept: no queue asks. Bounds are judged here, since what is declared is replayed at every start.
+Password hashes are left out where entries of the log leave the store (tables, streams, dumps): `without_credentials`
+shows the row of a user (storage 1, kind U) with an empty hash. A row that this version cannot read is shown as an empty
+value if it contains the word "password".
 
-Password hashes of users, left out where entries of the log leave the store: tables, streams, dumps.
+Invariants
+* An image converted to a row and back is the same image. A field that an older image lacks gets its column's default.
+* Unknown data stays. A field that a newer version added is kept in `extra` and written again; rows of an unknown kind,
+  and their count, are not touched. A version that older ones must not repair raises the format byte of the row L,
+  which is read first.
+* Arguments come back as they went in, with their types, and equal values have one spelling. The width of an integer on
+  the wire is not kept: no queue needs it. Limits are checked here, because declarations are replayed at every start.
 
-A row of a user is in storage 1 under a key of kind U (row_format). What is shown in its place is the same row with an
-empty hash. A row that this version cannot read is shown as an empty value if the word "password" is in it.
+`catalog` decides whether a change is committed: a refused one leaves nothing. Bytes: docs/formats/catalog_rows.md.
 """
 
 from __future__ import annotations
@@ -106,7 +101,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=
 
 
 def canonical(value: object) -> str:
-    """JSON in one spelling only."""
+    """JSON with one spelling for equal values."""
     return _ENCODER.encode(value)
 
 
@@ -122,9 +117,9 @@ def encode(image: Mapping[str, Any]) -> bytes:
 def decode(key: bytes, value: bytes) -> Image:
     what = f"row {key[:1].decode('latin-1')} {key[1:].hex()} of the catalog"
     if not value or value[0] != FORMAT:
-        told = value[0] if value else "none"
+        version = value[0] if value else "none"
         raise Refused(
-            f"{what} is of format {told}, this version of warren reads {FORMAT}", "use the version that wrote it"
+            f"{what} is of format {version}, this version of warren reads {FORMAT}", "use the version that wrote it"
         )
     try:
         image = json.loads(value[1:])
@@ -137,7 +132,7 @@ def decode(key: bytes, value: bytes) -> Image:
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """The row L: what goes with every change."""
+    """The row L, written with every change."""
 
     rows: Mapping[str, int] = field(default_factory=dict)  # by the letter of their kind
     last_id: int = 0
@@ -163,7 +158,7 @@ class LastChange:
             raise Damage(f"the row of the catalog's last change does not say what it must: {error!r}") from error
 
 
-TABLES: dict[RowKind, Table] = {  # whoever is referred to comes first
+TABLES: dict[RowKind, Table] = {  # a table comes after those that it refers to
     RowKind.VHOST: vhosts,
     RowKind.EXCHANGE: exchanges,
     RowKind.QUEUE: queues,
@@ -213,8 +208,8 @@ _IDS_AT_ONCE = 500  # SQL takes only so many values in one statement
 NAME_BYTES_MAX = 255
 
 
-class Change:
-    """Made by `Projection`; whoever works with it reads and writes by its connection."""
+class RowWriter:
+    """One change of rows, under way. Created by `Catalog`; reads go through `connection`."""
 
     def __init__(self, connection: Connection, take_id: Callable[[], int], last: LastChange) -> None:
         self.connection = connection
@@ -223,7 +218,7 @@ class Change:
         self._take_id = take_id
 
     def insert(self, kind: RowKind, image: Mapping[str, Any]) -> int:
-        """A new row; its id. What SQL says against it passes by as an `IntegrityError`."""
+        """A new row; its id. An `IntegrityError` of SQL is passed on."""
         checked_texts(image)
         id_ = self._take_id()
         with self.connection.begin_nested():
@@ -233,7 +228,7 @@ class Change:
         return id_
 
     def replace(self, kind: RowKind, row: Mapping[Any, Any], **fields: Any) -> None:
-        """Other fields for a row as SQL has it."""
+        """Other fields for a row that was read from SQL."""
         checked_texts(fields)
         table, image = TABLES[kind], image_of(kind, row) | fields
         self.connection.execute(update(table).where(table.c.id == row["id"]), row_of(kind, row["id"], image))
@@ -243,17 +238,17 @@ class Change:
         ids, table = list(ids), TABLES[kind]
         for start in range(0, len(ids), _IDS_AT_ONCE):
             self.connection.execute(delete(table).where(table.c.id.in_(ids[start : start + _IDS_AT_ONCE])))
-        self.gone_with_it(kind, ids)
+        self.removed_by_cascade(kind, ids)
 
-    def gone_with_it(self, kind: RowKind, ids: Iterable[int]) -> None:
-        """SQL lets these go by itself when what they refer to is removed."""
+    def removed_by_cascade(self, kind: RowKind, ids: Iterable[int]) -> None:
+        """SQL deletes these itself when a row that they refer to is deleted."""
         ids = list(ids)
         self.entries += [(key_of(kind, id_), None) for id_ in ids]
         self.last = self.last.with_rows(kind, -len(ids))
 
 
 def checked_texts(fields: Mapping[str, Any]) -> None:
-    """Texts as every SQL database can hold them, wherever they stand."""
+    """Refuse texts that some SQL database cannot store, at any depth."""
     for name, value in fields.items():
         try:
             raw = canonical(value).encode()
@@ -264,7 +259,7 @@ def checked_texts(fields: Mapping[str, Any]) -> None:
 
 
 def checked_name(what: str, name: str, may_be_empty: bool = False) -> str:
-    """A name as AMQP can carry it and every SQL database can hold it."""
+    """A name that AMQP can carry and every SQL database can store."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
@@ -282,12 +277,12 @@ Arguments = Mapping[str, Any]
 
 
 def to_json(arguments: Arguments | None) -> dict[str, Any]:
-    """A table as a JSON object; the outermost one has no mark, whatever its keys are."""
+    """A table as a JSON object; the outermost one never has a mark."""
     return {_text(key): _to_json(value, 1) for key, value in (arguments or {}).items()}
 
 
-def from_json(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _from_json(value) for key, value in told.items()}
+def from_json(image: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _from_json(value) for key, value in image.items()}
 
 
 def _to_json(value: Any, depth: int) -> Any:
@@ -303,7 +298,7 @@ def _to_json(value: Any, depth: int) -> Any:
         case bytes() | bytearray() | memoryview():
             return {MARK: "bytes", "value": base64.b64encode(value).decode()}
         case datetime() if value.tzinfo is None:
-            raise Refused(f"the time {value} says nothing of its zone", "give it one: UTC")
+            raise Refused(f"the time {value} has no time zone", "give it one: UTC")
         case datetime():
             return {MARK: "time", "value": int(value.timestamp())}
         case Decimal():
@@ -316,15 +311,15 @@ def _to_json(value: Any, depth: int) -> Any:
     raise Refused(f"an argument cannot be a {type(value).__name__}", "use what an AMQP table can hold")
 
 
-def _from_json(told: Any) -> Any:
-    if isinstance(told, list):
-        return [_from_json(each) for each in told]
-    if not isinstance(told, dict):
-        return told
-    if MARK not in told:
-        return from_json(told)
-    value = told.get("value")
-    match told[MARK]:
+def _from_json(image: Any) -> Any:
+    if isinstance(image, list):
+        return [_from_json(each) for each in image]
+    if not isinstance(image, dict):
+        return image
+    if MARK not in image:
+        return from_json(image)
+    value = image.get("value")
+    match image[MARK]:
         case "bytes":
             return base64.b64decode(str(value))
         case "time":
@@ -335,7 +330,7 @@ def _from_json(told: Any) -> Any:
             return float(str(value))
         case "table" if isinstance(value, dict):
             return from_json(value)
-    raise Damage(f"an argument of the catalog has the unknown mark {told[MARK]!r}")
+    raise Damage(f"an argument of the catalog has the unknown mark {image[MARK]!r}")
 
 
 def _text(value: object) -> str:
@@ -353,7 +348,7 @@ _SIGN = b"password"
 
 
 def without_credentials(columns: EntryColumns) -> EntryColumns:
-    """The same entries; values change only where a hash is in one. Costs nothing for entries of other storages."""
+    """The same entries; only values with a hash are changed. Costs nothing for entries of other storages."""
     rows = _rows_of_catalog(columns)
     changed = {row: value for row in rows if (value := _redacted(columns, row)) is not None}
     if not changed:
@@ -370,7 +365,7 @@ def _rows_of_catalog(columns: EntryColumns) -> list[int]:
 
 
 def _redacted(columns: EntryColumns, row: int) -> bytes | None:
-    """The value to show; None: as it is."""
+    """The value to show; None: unchanged."""
     key = columns.keys.at(row)
     if len(key) != KEY.size or key[:1] != RowKind.USER.value:
         return None

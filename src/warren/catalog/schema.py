@@ -1,4 +1,4 @@
-"""The tables of the catalog, as queries see them. `migrations` makes them; a test compares the two.
+"""Schema: the SQL tables of the catalog, and the migrations that create them. A test compares the two.
 
     vhosts ◀── exchanges ◀── bindings ──▶ queues ──▶ vhosts
                   ▲             │
@@ -6,21 +6,20 @@
 
     users ◀── permissions, topic_permissions ──▶ vhosts
 
-Referential integrity is SQL's: a binding names an exchange and a queue (or a second exchange) of its own vhost, else it
-is refused, and it goes with either of them. A vhost goes only when nothing is left in it,
-a user only when nothing is permitted to it any more. The exchange of a topic permission is a name: it may come later.
+SQL enforces referential integrity: a binding names an exchange and a queue (or a second exchange) of its own vhost, and
+is deleted with either. A vhost can be deleted only when it is empty, a user only when it has no permissions. The
+exchange of a topic permission is a name: the exchange may be declared later.
 
-Ids are log positions, 64 bits, never given twice. Texts in `arguments`, `tags`, `limits` and `extra` are JSON in one
-spelling; `extra` has what a newer version said about the row. `identity` tells two bindings apart: unique over columns
-that may be null, and over arguments of any length, is not to be had otherwise.
+Ids are log positions, 64 bits, never used twice. Texts in `arguments`, `tags`, `limits` and `extra` are JSON in one
+spelling; `extra` has the fields of a newer version. `identity` is unique for each binding: SQL has no unique constraint
+over nullable columns and over arguments of any length.
 
-How an SQL database becomes what this version reads: numbered steps, each in one transaction, none ever changed.
+Migrations are numbered steps, each in one transaction, never changed after a release:
 
     schema_version = 3  ──▶ step 4 ──▶ schema_version = 4 ──▶ …
 
-A step is plain SQL that SQLite and PostgreSQL both take. A database of a newer version is refused by name: it may hold
-what this one would not keep. (It holds nothing that is not in the log as well, so there is always a way on: name
-another catalog, and it is filled from the log.)
+A step is plain SQL for both SQLite and PostgreSQL. A database of a newer version is refused: this version would lose
+what it added. All of it is in the log as well, so another catalog can be named, and is filled from the log.
 """
 
 from __future__ import annotations
@@ -180,7 +179,7 @@ topic_permissions = Table(
     Index("topic_permissions_by_vhost", "vhost_id"),
 )
 
-# How far the projection has come: one row. The timeline is written as 16 hexadecimal digits, as everywhere.
+# The last change that SQL has: one row. The timeline is written as 16 hexadecimal digits, as everywhere.
 applied = Table(
     "applied",
     METADATA,
@@ -297,19 +296,19 @@ STEPS: tuple[Step, ...] = (
 
 
 def migrate(sql: SqlDatabase, steps: Sequence[Step] = STEPS) -> int:
-    """Bring a database to the newest version; the version it had."""
-    found = _version(sql)
-    if found > len(steps):
+    """Migrate a database to the newest version; returns the version it had."""
+    version = _version(sql)
+    if version > len(steps):
         raise Refused(
-            f"the SQL catalog {sql.where} is of version {found}, this version of warren reads up to {len(steps)}",
+            f"the SQL catalog {sql.where} is of version {version}, this version of warren reads up to {len(steps)}",
             "use the version that wrote it, or name another catalog: it is filled from the log",
         )
-    for number, step in enumerate(steps[found:], found + 1):
+    for number, step in enumerate(steps[version:], version + 1):
         with sql.transaction() as connection:
             for statement in step:
                 connection.execute(text(statement))
             connection.execute(update(schema_version).values(version=number))
-    return found
+    return version
 
 
 def _version(sql: SqlDatabase) -> int:

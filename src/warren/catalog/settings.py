@@ -1,4 +1,4 @@
-"""Where the catalog's SQL database is. Documented in docs/operating.md; a test compares."""
+"""Location of the catalog's SQL database. Documented in docs/operating.md; a test compares."""
 
 from __future__ import annotations
 

@@ -1,30 +1,28 @@
-"""What SQL says when it cannot, in the words of the house.
+"""SQL access: one connection with its transactions, the errors of SQLite and PostgreSQL, and connect strings.
 
-SQLAlchemy wraps what the driver raises. PostgreSQL has a code for every error, but for those in connecting; of SQLite,
-and of those, the text is what there is to go by. An `IntegrityError` passes: whoever wrote the row knows what it means.
+`SqlDatabase` is one connection, used by one thread at a time. `SqlPlace` opens it and sets it aside: `database` has the
+real ones; in the simulator a fake one loses its last transactions on purpose.
 
-    SqlDamage     set aside, and made again from the log
-    SqlAway       PostgreSQL does not answer: what needs the catalog is refused until it does, everything else goes on
-    OutOfRoom     SQL has no room; the log has what SQL lacks
-    Locked        somebody else holds it
-    Refused       it does not let us in
+`sql_error` turns driver errors into errors of `base/errors`. PostgreSQL has a code for every error except those of
+connecting; for these, and for SQLite, the text decides. An `IntegrityError` is passed on: the code that wrote the row
+knows what it means.
 
-One connection to an SQL database: transactions and savepoints, for one thread at a time.
+    SqlDamage       set aside, and made again from the log
+    SqlUnavailable  PostgreSQL does not answer: what needs the catalog is refused until it does, the rest continues
+    OutOfRoom       SQL has no room; the log has what SQL lacks
+    Locked          another process has a lock on it
+    Refused         the connection or the statement is not permitted
 
-This is all that the rest of the catalog knows of SQL's whereabouts. `database` opens the real one; in the simulator
-`testing/forgetful_catalog` stands in for it, and loses its last transactions on purpose.
-
-Always true: nothing is written outside a transaction, and a transaction that was begun is committed or rolled back by
-whoever began it.
-
-Connect strings of SQL databases: which database one names, and how to speak of it without its password.
+Connect strings name a database; `shown` prints one without its password:
 
     sqlite:////var/lib/warren/shop.sqlite        a file
-    postgresql://ann:secret@db.example/shop      spoken of as postgresql://ann@db.example/shop
+    postgresql://ann:secret@db.example/shop      shown as postgresql://ann@db.example/shop
     postgresql://ann@/shop?host=/run/postgres    a Unix socket
 
-Always true: nothing that is said of a connect string, refusals of one that cannot be read among them, has a part of it
-in which a password may stand. What follows the question mark may hold one, so of that only the host is told.
+Invariants
+* Nothing is written outside a transaction. The code that begins a transaction commits it or rolls it back.
+* No message contains a part of a connect string that may hold a password, not even the error about one that cannot be
+  parsed. The part after the question mark may hold one, so only its host is shown.
 """
 
 from __future__ import annotations
@@ -43,23 +41,23 @@ _DAMAGED = ("not a database", "malformed", "file is encrypted", "Could not decod
 _DAMAGED_CODES = ("XX001", "XX002")
 _NO_ROOM_CODES = ("53100", "53200")  # disk, memory
 _LOCKED_CODES = ("55P03", "55006")
-_AWAY_CODES = ("08", "53300", "57P")  # connection lost or not made; too many of them; shutting down or starting
+_AWAY_CODES = ("08", "53300", "57P")  # connection lost or refused; too many of them; shutting down or starting
 
-_AT_THE_DOOR = (  # in what is said when no connection comes about, where there are no codes
-    ("authentication failed", "check user and password; a password may stand in ~/.pgpass or PGPASSWORD as well"),
+_CONNECT_HINTS = (  # by a part of the text: errors of connecting have no code
+    ("authentication failed", "check user and password; a password may also be in ~/.pgpass or PGPASSWORD"),
     ("no password supplied", "put one into ~/.pgpass, PGPASSWORD or the connect string"),
-    ("no pg_hba.conf entry", "let this machine in, in PostgreSQL's pg_hba.conf"),
-    ("role ", "make that user: createuser NAME"),
-    ("database ", "make it first: createdb NAME"),
+    ("no pg_hba.conf entry", "allow this host in PostgreSQL's pg_hba.conf"),
+    ("role ", "create that user: createuser NAME"),
+    ("database ", "create it first: createdb NAME"),
 )
 
 
 class SqlDamage(Damage):
-    """The SQL database is not what it was. It is derived: it can be set aside and made again."""
+    """The SQL database is damaged. It is derived: it can be set aside and made again from the log."""
 
 
 class SqlUnavailable(WarrenError):
-    """The SQL database does not answer at present: try again later. Nobody is at fault who asked."""
+    """The SQL database does not answer at present: try again later. The request is not at fault."""
 
 
 @contextmanager
@@ -69,31 +67,31 @@ def sql_error(where: str) -> Iterator[None]:
     except IntegrityError:
         raise
     except DBAPIError as error:
-        raise _told(where, error) from error
+        raise _warren_error(where, error) from error
 
 
-def _told(where: str, error: DBAPIError) -> WarrenError:
+def _warren_error(where: str, error: DBAPIError) -> WarrenError:
     text = str(error.orig).strip()
     if hasattr(error.orig, "sqlstate"):
-        return _told_by_postgres(where, error, getattr(error.orig, "sqlstate", None) or "", text)
+        return _postgres_error(where, error, getattr(error.orig, "sqlstate", None) or "", text)
     if any(sign in text for sign in _DAMAGED):
         return _damaged(where, text)
     if "full" in text:
         return _full(where, text)
-    return _held(where, text) if "locked" in text else _failed(where, text)
+    return _locked(where, text) if "locked" in text else _failed(where, text)
 
 
-def _told_by_postgres(where: str, error: DBAPIError, code: str, text: str) -> WarrenError:
+def _postgres_error(where: str, error: DBAPIError, code: str, text: str) -> WarrenError:
     if code in _DAMAGED_CODES:
         return _damaged(where, text)
     if code in _NO_ROOM_CODES:
         return _full(where, text)
     if code in _LOCKED_CODES:
-        return _held(where, text)
+        return _locked(where, text)
     if code == "42501":
         return Refused(
             f"the SQL catalog {where} does not permit it: {text}",
-            "let the user make schemas in this database: GRANT CREATE ON DATABASE … TO …",
+            "allow the user to create schemas in this database: GRANT CREATE ON DATABASE … TO …",
         )
     if error.connection_invalidated or not code or code.startswith(_AWAY_CODES):
         return _not_connected(where, text)
@@ -101,12 +99,12 @@ def _told_by_postgres(where: str, error: DBAPIError, code: str, text: str) -> Wa
 
 
 def _not_connected(where: str, text: str) -> WarrenError:
-    for sign, hint in _AT_THE_DOOR:
+    for sign, hint in _CONNECT_HINTS:
         if "FATAL" in text and sign in text:
-            return Refused(f"the SQL catalog {where} does not let us in: {text}", hint)
+            return Refused(f"the SQL catalog {where} refuses the connection: {text}", hint)
     return SqlUnavailable(
         f"the SQL catalog {where} does not answer: {text}",
-        "start PostgreSQL, or look at host and port of --catalog; what is in the log is applied then",
+        "start PostgreSQL, or check host and port of --catalog; what is in the log is applied then",
     )
 
 
@@ -118,22 +116,22 @@ def _full(where: str, text: str) -> OutOfRoom:
     return OutOfRoom(f"the SQL catalog {where} has no room: {text}", "make room; what is in the log is applied then")
 
 
-def _held(where: str, text: str) -> Locked:
-    return Locked(f"the SQL catalog {where} is held by somebody else: {text}", "stop whoever has it open")
+def _locked(where: str, text: str) -> Locked:
+    return Locked(f"the SQL catalog {where} is locked by another process: {text}", "stop the process that has it open")
 
 
 def _failed(where: str, text: str) -> DiskFailure:
-    return DiskFailure(f"the SQL catalog {where} cannot go on: {text}", "see to it; what is in the log is applied then")
+    return DiskFailure(f"the SQL catalog {where} failed: {text}", "fix the cause; what is in the log is applied then")
 
 
 class SqlDatabase:
-    """Open from the beginning on."""
+    """One connection, open from the constructor on."""
 
     def __init__(self, engine: Engine, where: str) -> None:
-        self.where = where  # for people; no password
+        self.where = where  # for messages; without password
         self._engine = engine
-        self._begun: RootTransaction | None = None
-        self.connects = 0  # how often it was connected: another connection may find other rows
+        self._transaction: RootTransaction | None = None
+        self.connects = 0  # number of connections so far: a new connection may find other rows
         event.listen(engine, "connect", self._connected)
         with sql_error(where):
             self.connection: Connection = engine.connect()
@@ -144,28 +142,28 @@ class SqlDatabase:
 
     @property
     def is_begun(self) -> bool:
-        return self._begun is not None
+        return self._transaction is not None
 
     def begin(self) -> None:
         with sql_error(self.where):
-            self._begun = self.connection.begin()
+            self._transaction = self.connection.begin()
 
     def commit(self) -> None:
-        assert self._begun is not None, "a transaction is begun before it is committed"
+        assert self._transaction is not None, "a transaction is begun before it is committed"
         with sql_error(self.where):
-            self._begun.commit()
-        self._begun = None
+            self._transaction.commit()
+        self._transaction = None
 
     def rollback(self) -> None:
-        """Whatever state it is in: afterwards no transaction is open."""
-        begun, self._begun = self._begun, None
-        if begun is not None:
+        """Afterwards no transaction is open, whatever the state was."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
             with suppress(SQLAlchemyError):
-                begun.rollback()
+                transaction.rollback()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One that is committed at the end of the block, and rolled back if an error passes by."""
+        """A transaction that is committed at the end of the block, and rolled back on an error."""
         self.begin()
         try:
             with sql_error(self.where):
@@ -177,7 +175,7 @@ class SqlDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only looks."""
+        """A read-only transaction."""
         self.begin()
         try:
             with sql_error(self.where):
@@ -196,16 +194,16 @@ class SqlDatabase:
 
 
 class SqlPlace(Protocol):
-    """Where an SQL database lies."""
+    """Location of an SQL database."""
 
-    where: str  # for people; no password
+    where: str  # for messages; without password
 
     def open(self) -> SqlDatabase:
-        """The one that is there, or an empty one."""
+        """The existing database, or an empty one."""
         ...
 
     def set_aside(self) -> None:
-        """Put away what is there and cannot be used; the next `open` finds nothing."""
+        """Move away a database that cannot be used; the next `open` creates an empty one."""
         ...
 
 
@@ -220,20 +218,20 @@ def is_connect_string(text: str) -> bool:
 
 
 def parsed(connect: str) -> URL:
-    """With the name of the database system as its driver; an empty string is SQLite, and names no file."""
+    """The driver name is the database system; an empty string is SQLite without a file name."""
     if not connect:
         return URL.create(SQLITE)
     try:
         url = make_url(connect)
     except (ArgumentError, ValueError):
-        raise Misuse("the connect string of the catalog cannot be read", _LIKE) from None  # it may have the password
+        raise Misuse("the connect string of the catalog cannot be read", _LIKE) from None  # it may contain the password
     if url.drivername not in _DRIVERS:
         raise Misuse(f"the catalog cannot be in {url.drivername!r}: there is SQLite, and PostgreSQL by psycopg", _LIKE)
     return url.set(drivername=_DRIVERS[url.drivername])
 
 
 def shown(url: URL) -> str:
-    """For people."""
+    """For messages: without password."""
     host = url.host or str(url.query.get("host", ""))
     port = f":{url.port}" if url.port else ""
     user = f"{url.username}@" if url.username else ""

@@ -1,12 +1,14 @@
-"""Users: who may come in, by which hash of a password, and what they are for.
+"""Users: names, password hashes, tags and limits.
 
-    users ◀── permissions ──▶ vhosts        what is permitted where: `permissions`, `topic_permissions`
+    users ◀── permissions ──▶ vhosts        what a user may do in a vhost: `permissions`
 
-A hash and the name of its algorithm are texts here; `broker/passwords` makes and judges them. An empty hash lets nobody
-in by password, as in RabbitMQ. Limits are kept for whoever will count: names and integers, e.g. `max-connections`.
+A hash and the name of its algorithm are texts here; `broker/auth/passwords` makes and verifies them. With an empty hash
+no password is accepted, as in RabbitMQ. Limits are stored only: names and integers, e.g. `max-connections`.
 
-Always true: a user that is deleted takes along what was permitted to it, in the same change; one that comes later by
-the same name has another id and none of it. A hash is in no `repr`, so that it gets into no log of events.
+Invariants
+* Deleting a user deletes its permissions in the same change. A later user of the same name has another id and none of
+  them.
+* A hash is in no `repr`, so that no event log contains it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from sqlalchemy import Connection, select
 
 from warren.base.errors import Refused
 from warren.base.ids import UserId
-from warren.catalog.rows import TABLES, Change, RowKind, checked_name, image_of
+from warren.catalog.rows import TABLES, RowKind, RowWriter, checked_name, image_of
 from warren.catalog.schema import users
 
 TAG_COUNT_MAX = 64
@@ -38,47 +40,46 @@ class UserRow:
 
 
 def put(
-    change: Change,
+    writer: RowWriter,
     name: str,
     password_hash: str,
     hashing_algorithm: str,
     tags: Sequence[str] = (),
     limits: Mapping[str, int] | None = None,
 ) -> UserRow:
-    """The user of this name as said here: made if there is none, and otherwise written over. Limits that are not said
-    stay."""
+    """Create or replace the user of this name. `limits` None keeps the present ones."""
     fields: dict[str, Any] = {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}
     fields["tags"] = _checked_tags(tags)
     if limits is not None:
         fields["limits"] = _checked_limits(limits)
-    row = _row(change.connection, checked_name("the user", name))
+    row = _row(writer.connection, checked_name("the user", name))
     if row is not None:
-        return _replaced(change, row, fields)
+        return _replace(writer, row, fields)
     image = {"name": name, "limits": {}} | fields
-    id_ = UserId(change.insert(RowKind.USER, image))
+    id_ = UserId(writer.insert(RowKind.USER, image))
     return UserRow(id_, name, password_hash, hashing_algorithm, tuple(fields["tags"]), image["limits"])
 
 
-def change_password(change: Change, id_: UserId, password_hash: str, hashing_algorithm: str) -> UserRow:
+def change_password(writer: RowWriter, id_: UserId, password_hash: str, hashing_algorithm: str) -> UserRow:
     fields = {"password_hash": password_hash, "hashing_algorithm": hashing_algorithm}
-    return _replaced(change, _there(change, id_), fields)
+    return _replace(writer, _existing(writer, id_), fields)
 
 
-def set_tags(change: Change, id_: UserId, tags: Sequence[str]) -> UserRow:
-    return _replaced(change, _there(change, id_), {"tags": _checked_tags(tags)})
+def set_tags(writer: RowWriter, id_: UserId, tags: Sequence[str]) -> UserRow:
+    return _replace(writer, _existing(writer, id_), {"tags": _checked_tags(tags)})
 
 
-def set_limits(change: Change, id_: UserId, limits: Mapping[str, int]) -> UserRow:
-    return _replaced(change, _there(change, id_), {"limits": _checked_limits(limits)})
+def set_limits(writer: RowWriter, id_: UserId, limits: Mapping[str, int]) -> UserRow:
+    return _replace(writer, _existing(writer, id_), {"limits": _checked_limits(limits)})
 
 
-def delete(change: Change, id_: UserId) -> None:
-    """What was permitted to it goes, and then itself."""
-    _there(change, id_)
+def delete(writer: RowWriter, id_: UserId) -> None:
+    """Delete the permissions of the user, and then the user."""
+    _existing(writer, id_)
     for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION):
         table = TABLES[kind]
-        change.remove(kind, change.connection.execute(select(table.c.id).where(table.c.user_id == id_)).scalars())
-    change.remove(RowKind.USER, [id_])
+        writer.remove(kind, writer.connection.execute(select(table.c.id).where(table.c.user_id == id_)).scalars())
+    writer.remove(RowKind.USER, [id_])
 
 
 def get(connection: Connection, name: str) -> UserRow | None:
@@ -88,31 +89,31 @@ def get(connection: Connection, name: str) -> UserRow | None:
 
 def every(connection: Connection) -> list[UserRow]:
     """By name."""
-    found = connection.execute(select(users)).mappings()
-    return [_user(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
+    rows = connection.execute(select(users)).mappings()
+    return [_user(row) for row in sorted(rows, key=itemgetter("name"))]  # SQL collations differ
 
 
-def _replaced(change: Change, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> UserRow:
-    """The row with other fields; one that says the same already is not written."""
+def _replace(writer: RowWriter, row: Mapping[Any, Any], fields: Mapping[str, Any]) -> UserRow:
+    """The row with other fields. A row that has them already is not written."""
     image = image_of(RowKind.USER, row)
     if any(image[name] != value for name, value in fields.items()):
-        change.replace(RowKind.USER, row, **fields)
-    return _user(change.connection.execute(select(users).where(users.c.id == row["id"])).mappings().one())
+        writer.replace(RowKind.USER, row, **fields)
+    return _user(writer.connection.execute(select(users).where(users.c.id == row["id"])).mappings().one())
 
 
-def _there(change: Change, id_: UserId) -> Mapping[Any, Any]:
-    row = change.connection.execute(select(users).where(users.c.id == id_)).mappings().one_or_none()
+def _existing(writer: RowWriter, id_: UserId) -> Mapping[Any, Any]:
+    row = writer.connection.execute(select(users).where(users.c.id == id_)).mappings().one_or_none()
     if row is None:
         raise Refused(f"there is no user {id_}")
     return row
 
 
 def _checked_tags(tags: Sequence[str]) -> list[str]:
-    """Each once, in the order they were said."""
-    found = list(dict.fromkeys(checked_name("the tag", tag) for tag in tags))
-    if len(found) > TAG_COUNT_MAX:
-        raise Refused(f"a user cannot have {len(found)} tags", f"it has at most {TAG_COUNT_MAX}")
-    return found
+    """Each tag once, in the given order."""
+    unique = list(dict.fromkeys(checked_name("the tag", tag) for tag in tags))
+    if len(unique) > TAG_COUNT_MAX:
+        raise Refused(f"a user cannot have {len(unique)} tags", f"it has at most {TAG_COUNT_MAX}")
+    return unique
 
 
 def _checked_limits(limits: Mapping[str, Any]) -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects to find.
+"""Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects.
 
-Deleting one deletes what is in it and what anybody was permitted there, all in one change.
+Deleting a vhost deletes everything in it and all permissions for it, in one change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 
 from warren.base.errors import Refused
 from warren.base.ids import VhostId
-from warren.catalog.rows import TABLES, Change, RowKind, checked_name
+from warren.catalog.rows import TABLES, RowKind, RowWriter, checked_name
 from warren.catalog.schema import vhosts
 
 # Name, type, internal. The first is the default exchange, to which every queue is bound by its name.
@@ -38,35 +38,35 @@ class VhostRow:
     tags: tuple[str, ...]
 
 
-def declare(change: Change, name: str, description: str = "", tags: Sequence[str] = ()) -> VhostRow:
-    """The vhost of this name; it is made if there is none. One that is there keeps its description and tags."""
-    found = get(change.connection, checked_name("the vhost", name))
+def declare(writer: RowWriter, name: str, description: str = "", tags: Sequence[str] = ()) -> VhostRow:
+    """The vhost of this name, created if there is none. An existing one keeps its description and tags."""
+    found = get(writer.connection, checked_name("the vhost", name))
     if found is not None:
         return found
-    id_ = VhostId(change.insert(RowKind.VHOST, {"name": name, "description": description, "tags": list(tags)}))
+    id_ = VhostId(writer.insert(RowKind.VHOST, {"name": name, "description": description, "tags": list(tags)}))
     for exchange, type_, is_internal in PREDECLARED:
         image = {"vhost_id": id_, "name": exchange, "type": type_, "durable": True, "auto_delete": False}
-        change.insert(RowKind.EXCHANGE, image | {"internal": is_internal, "arguments": {}})
+        writer.insert(RowKind.EXCHANGE, image | {"internal": is_internal, "arguments": {}})
     return VhostRow(id_, name, description, tuple(tags))
 
 
-def describe(change: Change, id_: VhostId, description: str, tags: Sequence[str] = ()) -> VhostRow:
-    """Give it another description and other tags."""
-    row = change.connection.execute(select(vhosts).where(vhosts.c.id == id_)).mappings().one_or_none()
+def describe(writer: RowWriter, id_: VhostId, description: str, tags: Sequence[str] = ()) -> VhostRow:
+    """Replace description and tags."""
+    row = writer.connection.execute(select(vhosts).where(vhosts.c.id == id_)).mappings().one_or_none()
     if row is None:
         raise Refused(f"there is no vhost {id_}")
-    change.replace(RowKind.VHOST, row, description=description, tags=list(tags))
+    writer.replace(RowKind.VHOST, row, description=description, tags=list(tags))
     return VhostRow(id_, row["name"], description, tuple(tags))
 
 
-def delete(change: Change, id_: VhostId) -> None:
-    """Everything in it goes, and then itself."""
-    if not _is_there(change.connection, id_):
+def delete(writer: RowWriter, id_: VhostId) -> None:
+    """Delete everything in it, and then the vhost."""
+    if not _exists(writer.connection, id_):
         raise Refused(f"there is no vhost {id_}")
     for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION, RowKind.BINDING, RowKind.QUEUE, RowKind.EXCHANGE):
         table = TABLES[kind]
-        change.remove(kind, change.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
-    change.remove(RowKind.VHOST, [id_])
+        writer.remove(kind, writer.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
+    writer.remove(RowKind.VHOST, [id_])
 
 
 def get(connection: Connection, name: str) -> VhostRow | None:
@@ -76,10 +76,10 @@ def get(connection: Connection, name: str) -> VhostRow | None:
 
 def every(connection: Connection) -> list[VhostRow]:
     found = connection.execute(select(vhosts)).mappings()
-    return [_vhost(row) for row in sorted(found, key=itemgetter("name"))]  # SQL has an order of its own
+    return [_vhost(row) for row in sorted(found, key=itemgetter("name"))]  # SQL collations differ
 
 
-def _is_there(connection: Connection, id_: VhostId) -> bool:
+def _exists(connection: Connection, id_: VhostId) -> bool:
     return connection.execute(select(vhosts.c.id).where(vhosts.c.id == id_)).one_or_none() is not None
 
 

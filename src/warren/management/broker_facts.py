@@ -229,9 +229,7 @@ class QueueFacts:
     def _read_index(self, open_vhost: Vhost, row: Row) -> QueueNumbers:
         storage = open_vhost.storage
         arguments = QueueArguments.from_table(row.arguments)
-        if (
-            arguments.backing or open_vhost.settings.backing
-        ) != VARIABLE:  # only the queue itself has the numbers
+        if (arguments.backing or open_vhost.settings.backing) != VARIABLE:  # only the queue itself has the numbers
             return _at_work(open_vhost.find_queue(row.name))
         if not row.durable:
             return QueueNumbers("running")

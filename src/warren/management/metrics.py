@@ -327,9 +327,7 @@ class MetricsApplication:
 
     def _facts(self, vhosts: Sequence[str] = ()) -> list[QueueFact]:
         every = self._source.broker.vhosts.every()
-        return self._source.facts.of(
-            open_vhost for open_vhost in every if not vhosts or open_vhost.row.name in vhosts
-        )
+        return self._source.facts.of(open_vhost for open_vhost in every if not vhosts or open_vhost.row.name in vhosts)
 
     def _detailed(self, query: Query) -> Iterable[Metric]:
         return detailed(self._source.broker, self._facts(query.get("vhost", [])), query.get("family", []))

@@ -62,7 +62,7 @@ from warren.broker.auth.passwords import PASSWORD_BYTES_MAX, Hashing, hashed, is
 from warren.broker.auth.permissions import may_come_from
 from warren.catalog import users
 from warren.catalog.catalog import Catalog
-from warren.catalog.rows import NAME_BYTES_MAX, Change
+from warren.catalog.rows import NAME_BYTES_MAX, RowWriter
 from warren.catalog.users import UserRow
 from warren.files.environment import Environment
 from warren.server.settings import ServerSettings
@@ -323,7 +323,7 @@ class UserAuthentication:
         """The same password, hashed as it should be. Who cannot write this down lets him in all the same."""
         password_hash = hashed(password, self._rng)
 
-        def work(change: Change) -> UserRow:
+        def work(change: RowWriter) -> UserRow:
             row = users.get(change.connection, user.name)
             if row != user:  # somebody has changed it in this moment, and is right
                 return user

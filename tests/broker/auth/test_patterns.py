@@ -38,7 +38,7 @@ from warren.broker.auth.patterns import DEPTH_MAX, PATTERN_CHARACTERS_MAX, compi
         (".*", "a" * 256, False),
     ],
 )
-def test_a_pattern_is_searched_for_and_anchors_nothing_by_itself(pattern: str, name: str, is_found: bool) -> None:
+def test_a_pattern_is_searched_for_and_has_no_implicit_anchors(pattern: str, name: str, is_found: bool) -> None:
     assert matches(pattern, name) is is_found
 
 
@@ -78,7 +78,7 @@ def test_a_pattern_that_could_take_too_long_is_refused_before_it_is_tried(patter
         ("^(a|b|c){2}", "ca"),
     ],
 )
-def test_patterns_that_people_use_are_taken(pattern: str, meant: str) -> None:
+def test_common_patterns_are_accepted(pattern: str, meant: str) -> None:
     assert matches(pattern, meant) and not matches(pattern, "")
 
 

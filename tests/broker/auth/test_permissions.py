@@ -58,7 +58,7 @@ def access(configure: str = "", write: str = "", read: str = "", **topics: Topic
 
 def granting(pairs: set[tuple[str, str]]) -> Access:
     """Exactly these names, each for its right."""
-    by_right = {right.value: [name for told, name in pairs if told == right.value] for right in Right}
+    by_right = {right.value: [name for right_name, name in pairs if right_name == right.value] for right in Right}
     patterns = {right: f"^({'|'.join(names)})$" if names else "" for right, names in by_right.items()}
     return access(patterns["configure"], patterns["write"], patterns["read"])
 
@@ -98,8 +98,8 @@ def test_the_default_exchange_is_asked_for_by_the_name_that_rabbitmq_gives_it() 
 
 
 def test_a_refusal_names_the_right_the_thing_and_the_user() -> None:
-    told = "write access to exchange 'dead' in vhost '/' refused for user 'ann'"
-    with pytest.raises(AccessRefused, match=f"^{told}$"):
+    text = "write access to exchange 'dead' in vhost '/' refused for user 'ann'"
+    with pytest.raises(AccessRefused, match=f"^{text}$"):
         authorize(access(".*", "^q", ".*"), Operation.QUEUE_DECLARE, NAMES)
 
 
@@ -145,10 +145,10 @@ def test_guest_does_not_come_from_elsewhere_and_others_do(peer: str) -> None:
 def test_access_is_what_the_catalog_permits_and_who_has_none_does_not_enter() -> None:
     stage = CatalogStage()
     catalog = stage.begin()
-    here, ann = home(catalog), catalog.change(lambda change: users.put(change, "ann", "", ""))
+    here, ann = home(catalog), catalog.change(lambda writer: users.put(writer, "ann", "", ""))
     with pytest.raises(AccessRefused, match="access to vhost '/' refused for user 'ann'"):
         access_to(catalog, ann, here)
-    catalog.change(lambda change: permissions.put(change, ann.id, here.id, "c", "w", "r"))
-    catalog.change(lambda change: topic_permissions.put_topic(change, ann.id, here.id, "topic", "tw", "tr"))
+    catalog.change(lambda writer: permissions.put(writer, ann.id, here.id, "c", "w", "r"))
+    catalog.change(lambda writer: topic_permissions.put_topic(writer, ann.id, here.id, "topic", "tw", "tr"))
     assert access_to(catalog, ann, here) == access("c", "w", "r", topic=TopicPatterns("tw", "tr"))
     stage.stop()

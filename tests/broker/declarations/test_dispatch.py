@@ -85,7 +85,7 @@ def test_a_name_that_cannot_be_kept_is_refused_and_leaves_nothing(stage: Topolog
     assert stage.ids() == {}
 
 
-def test_a_vhost_that_is_closed_tells_its_clients_to_go() -> None:
+def test_a_closed_vhost_closes_the_connections_of_its_clients() -> None:
     stage = TopologyStage().up()
     stage.ask(q())
     stage.vhost.close()

@@ -48,7 +48,7 @@ OPERATIONS = [
         {("configure", "new"), ("read", "new"), ("write", "other")},
         "make with alternate",
     ),
-    Operation(x("e", passive=True), set(), "look at exchange"),
+    Operation(x("e", passive=True), set(), "passive exchange"),
     Operation(methods.ExchangeDelete(exchange="e"), {("configure", "e")}, "unmake"),
     Operation(methods.ExchangeBind(source="e", destination="d"), {("write", "d"), ("read", "e")}, "tie"),
     Operation(methods.ExchangeUnbind(source="e", destination="d"), {("write", "d"), ("read", "e")}, "untie"),
@@ -77,13 +77,13 @@ def _set(stage: TopologyStage) -> None:
 
 
 def granting(needs: set[Need]) -> Client:
-    named = {right: [name for told, name in sorted(needs) if told == right] for right in RIGHTS}
+    named = {right: [name for right_name, name in sorted(needs) if right_name == right] for right in RIGHTS}
     patterns = [f"^({'|'.join(named[right])})$" if named[right] else "" for right in RIGHTS]
     return Client(Access("ann", "/", patterns[0], patterns[1], patterns[2], {}), Owner("of ann"))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
-def test_who_lacks_a_right_is_refused_and_nobody_else(operation: Operation, stage: TopologyStage) -> None:
+def test_a_user_is_refused_exactly_if_it_lacks_a_right(operation: Operation, stage: TopologyStage) -> None:
     before = stage.seen()
     for need in sorted(operation.needs):
         with pytest.raises(PeerError) as refusal:

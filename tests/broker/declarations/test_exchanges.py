@@ -54,7 +54,7 @@ def test_a_long_chain_goes_with_its_end(stage: TopologyStage) -> None:
     assert stage.storage.catalog.applied > applied
 
 
-def test_a_circle_of_exchanges_stays_until_somebody_breaks_it(stage: TopologyStage) -> None:
+def test_a_cycle_of_exchanges_stays_until_it_is_broken(stage: TopologyStage) -> None:
     for name in ("e", "f"):
         stage.ask(x(name, auto_delete=True))
     stage.ask(methods.ExchangeBind(source="e", destination="f"))

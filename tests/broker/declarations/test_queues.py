@@ -17,7 +17,7 @@ from warren.broker.errors import UnknownQueue
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.vhost import Client, Owner
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.testing.memory_files import SYNCED
 
 
@@ -42,7 +42,7 @@ def routed(stage: TopologyStage, name: str) -> bool:
     return bool(stage.vhost.routing.publish(default.id, name).queues)
 
 
-def test_the_server_gives_names_that_nobody_can_guess(stage: TopologyStage) -> None:
+def test_the_server_generates_names_that_cannot_be_guessed(stage: TopologyStage) -> None:
     """QP-06: server-named queues."""
     names = {declared(stage, q("", exclusive=True)).queue for _ in range(20)}
     assert len(names) == 20
@@ -117,7 +117,7 @@ def test_what_a_connection_declares_after_it_has_gone_goes_at_once(stage: Topolo
     assert stage.vhost.owners == {}
 
 
-def test_nobody_else_uses_an_exclusive_queue(stage: TopologyStage) -> None:
+def test_no_other_connection_uses_an_exclusive_queue(stage: TopologyStage) -> None:
     stage.ask(q(exclusive=True))
     handle = stage.vhost.find_queue("q")
     stage.declarations.check_owner(stage.client(), handle)
@@ -140,7 +140,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: TopologyStage) 
     stage.declarations.consumer_removed(second[0].id)
 
 
-def test_an_expired_queue_is_forgotten_by_everybody(stage: TopologyStage) -> None:
+def test_an_expired_queue_leaves_nothing_behind(stage: TopologyStage) -> None:
     """QP-06: expiring queues, with what is bound to them."""
     stage.ask(x(auto_delete=True))
     stage.ask(q(exclusive=True, **args(x_expires=1000)))
@@ -148,7 +148,7 @@ def test_an_expired_queue_is_forgotten_by_everybody(stage: TopologyStage) -> Non
     stage.pass_ms(999)
     stage.ask(q(passive=True))
     stage.pass_ms(999)
-    assert routed(stage, "q"), "whoever asks for it uses it"
+    assert routed(stage, "q"), "a passive declaration counts as use"
     stage.pass_ms(1)
     assert not routed(stage, "q")
     assert (stage.ids(), stage.vhost.owners, stage.vhost.routing.exchange("e")) == ({}, {}, None)
@@ -168,17 +168,11 @@ def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
 def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
     stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, submit = stage.storage.catalog, stage.storage.catalog.submit
-
-    def failing(work: Callable[[Change], object]) -> object:
-        def both(changing: Change) -> object:
-            work(changing)
-            raise OSError("the disk")
-
-        return submit(both)
+    def failing(writer: RowWriter) -> None:
+        raise OSError("the disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(catalog, "submit", failing)
+        patch.setattr(stage.storage.catalog, "_append", failing)
         with pytest.raises(OSError, match="the disk"):
             stage.ask(q(exclusive=True))
     assert (stage.ids(), stage.vhost.owners, stage.client().owner.exclusive) == ({}, {}, set())
@@ -186,7 +180,7 @@ def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
 
 
 def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> None:
-    """Whoever finds it in the routing finds it started."""
+    """A queue that is in the routing is started."""
     served: list[bool] = []
     routing = stage.vhost.routing
 
@@ -205,13 +199,13 @@ def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> N
 def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
     stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who deletes it waits for the declaration to be done; who declares it must not wait for the deletion."""
-    start, is_in, goes_on = stage.vhost.start_queue, threading.Event(), threading.Event()
+    """The deletion waits for the end of the declaration; the declaration must not wait for the deletion."""
+    start, is_in, may_continue = stage.vhost.start_queue, threading.Event(), threading.Event()
 
-    def held_up(row: QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
+    def delayed_start(row: QueueRow, is_patient: bool = True, is_new: bool = False) -> QueueHandle:
         if not is_in.is_set():
             is_in.set()
-            assert goes_on.wait(30)
+            assert may_continue.wait(30)
         return start(row, is_patient, is_new)
 
     def delete() -> None:
@@ -221,16 +215,16 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
     def release() -> None:
         while not is_in.is_set() or not any(handle.is_deleted for handle in stage.vhost.handles()):
             time.sleep(0.001)
-        goes_on.set()
+        may_continue.set()
 
-    monkeypatch.setattr(stage.vhost, "start_queue", held_up)
+    monkeypatch.setattr(stage.vhost, "start_queue", delayed_start)
     _together([lambda: _asked(stage, q()), delete, release])
     assert (stage.counts.queues_created, stage.counts.queues_deleted) == (1, 1)
     assert stage.ids() == {}
 
 
 def test_threads_declare_and_delete_one_name(stage: TopologyStage) -> None:
-    """Everybody is answered, and in the end memory has what the catalog has."""
+    """Every request is answered, and in the end memory and catalog agree."""
 
     def work(number: int) -> None:
         client = Client(stage.client().access, Owner(f"thread {number}"))
@@ -280,7 +274,7 @@ def _asked(stage: TopologyStage, method: methods.QueueDeclare) -> None:
 
 
 def _answered(ask: Callable[[], object], may_be: ReplyCode) -> bool:
-    """Or refused, because somebody else was quicker."""
+    """Or refused, because another client was quicker."""
     try:
         ask()
     except PeerError as error:
@@ -305,7 +299,7 @@ def _together(jobs: list[Callable[[], None]]) -> None:
     for thread in threads:
         thread.join(20)
     assert not errors
-    assert not [thread for thread in threads if thread.is_alive()], "somebody waits for ever"
+    assert not [thread for thread in threads if thread.is_alive()], "a thread waits for ever"
 
 
 def _crashed(stage: TopologyStage) -> TopologyStage:

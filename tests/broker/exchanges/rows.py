@@ -16,8 +16,10 @@ FIRST_EXCHANGE = 100
 def exchange(
     id_: int, type_: str = "direct", name: str | None = None, internal: bool = False, **arguments: Any
 ) -> ExchangeRow:
-    told = {key.replace("_", "-"): value for key, value in arguments.items()}
-    return ExchangeRow(ExchangeId(id_), VHOST, f"x{id_}" if name is None else name, type_, True, False, internal, told)
+    properties = {key.replace("_", "-"): value for key, value in arguments.items()}
+    return ExchangeRow(
+        ExchangeId(id_), VHOST, f"x{id_}" if name is None else name, type_, True, False, internal, properties
+    )
 
 
 def queue(id_: int, name: str | None = None) -> QueueRow:

@@ -119,7 +119,7 @@ def test_bindings_that_come_and_go_match_as_each_would_alone() -> None:
         assert {to.queue or to.exchange for to in exchange.match("", sent)} == expected
     for gone, wanted in bound.items():
         exchange.remove(binding(gone, 100, gone, "", wanted))
-    assert not exchange._indexed and not exchange._places and not exchange._always
+    assert not exchange._indexed and not exchange._keys and not exchange._always
 
 
 def test_an_unknown_kind_is_refused_before_it_is_bound_and_counts_as_all_if_it_was() -> None:

@@ -6,7 +6,7 @@ from tests.broker.exchanges.rows import binding, exchange, queue
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import ExchangeId, QueueId
 from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, UnknownExchangeType
-from warren.broker.exchanges.routing import REMEMBERED_MAX, Routing, load
+from warren.broker.exchanges.routing import CACHED_RESULTS_MAX, Routing, load
 from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 
@@ -110,7 +110,7 @@ def test_copies_add_keys_and_the_alternate_is_asked_only_if_none_of_them_matched
     assert routing.publish(X, "a", headers) == ((1, 2, 3), (("b", "a"), ("c",)))
     assert routing.publish(X, "none", {"BCC": ["c"]}).queues == (3,)
     assert routing.publish(X, "none", {"CC": ["nor this"]}).queues == (4,)
-    assert routing.publish(X, "a").queues == (1,), "a result with copies is nobody else's"
+    assert routing.publish(X, "a").queues == (1,), "a result with copies is not cached"
 
 
 def test_what_only_a_key_decides_is_remembered_and_what_headers_decide_is_not() -> None:
@@ -127,7 +127,7 @@ def test_what_only_a_key_decides_is_remembered_and_what_headers_decide_is_not() 
 def test_no_more_results_are_remembered_than_allowed() -> None:
     routing = routing_of([exchange(100, "fanout")], binding(1, 100, 1))
     first = routing.publish(X, "first")
-    for number in range(REMEMBERED_MAX):
+    for number in range(CACHED_RESULTS_MAX):
         routing.publish(X, str(number))
     assert routing.publish(X, "first") is not first
     assert routing.publish(X, "first") == first

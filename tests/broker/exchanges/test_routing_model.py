@@ -25,11 +25,11 @@ TARGETS = st.sampled_from([*QUEUES, *EXCHANGES])
 BINDINGS = st.lists(
     st.tuples(st.sampled_from(EXCHANGES), TARGETS, st.sampled_from([*KEYS, "#", "a.*"]), st.sampled_from([1, 2])),
     max_size=14,
-).map(lambda told: [binding(n, at, to, key, {"h": h}) for n, (at, to, key, h) in enumerate(told, 1)])
+).map(lambda drawn: [binding(n, at, to, key, {"h": h}) for n, (at, to, key, h) in enumerate(drawn, 1)])
 TOPOLOGIES = st.tuples(*(st.tuples(KINDS, st.sampled_from([None, *EXCHANGES])) for _ in EXCHANGES)).map(
-    lambda told: [
+    lambda drawn: [
         exchange(id_, kind) if other is None else exchange(id_, kind, alternate_exchange=f"x{other}")
-        for id_, (kind, other) in zip(EXCHANGES, told, strict=True)
+        for id_, (kind, other) in zip(EXCHANGES, drawn, strict=True)
     ]
 )
 

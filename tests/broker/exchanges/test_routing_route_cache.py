@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.broker.exchanges.rows import binding, exchange, queue
 from warren.base.ids import ExchangeId
-from warren.broker.exchanges.routing import REMEMBERED_MAX, MatchCache, Routing, load
+from warren.broker.exchanges.routing import CACHED_RESULTS_MAX, MatchCache, Routing, load
 from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
@@ -99,8 +99,8 @@ def test_what_is_remembered_is_what_rows_loaded_afresh_come_to() -> None:
 def test_a_cache_leaves_nothing_behind_of_what_it_forgot() -> None:
     cache = MatchCache[str]()
     one, two = ExchangeId(1), ExchangeId(2)
-    cache.keep((one, "a"), "a", {one, two})
-    cache.keep((one, None), "any", {one})
+    cache.put((one, "a"), "a", {one, two})
+    cache.put((one, None), "any", {one})
     cache.forget_key(two, "b")
     assert cache.get((one, "a")) == "a"
     cache.forget(two)
@@ -108,11 +108,11 @@ def test_a_cache_leaves_nothing_behind_of_what_it_forgot() -> None:
     cache.update_any(one, lambda result: result + " more")
     assert cache.get((one, None)) == "any more"
     cache.forget_key(one, "a")
-    assert not len(cache) and not cache._through
+    assert not len(cache) and not cache._by_visited
 
 
 def test_the_number_of_results_is_bounded() -> None:
     cache = MatchCache[int]()
-    for number in range(REMEMBERED_MAX + 1):
-        cache.keep((ExchangeId(1), str(number)), number, {ExchangeId(1)})
+    for number in range(CACHED_RESULTS_MAX + 1):
+        cache.put((ExchangeId(1), str(number)), number, {ExchangeId(1)})
     assert len(cache) == 1

@@ -44,8 +44,8 @@ def test_of_two_bindings_to_one_queue_the_other_one_stays(make: Callable[[], Mat
     assert list(matcher.match("a", {})) == [(5, None)]
 
 
-def test_only_a_headers_exchange_looks_at_headers() -> None:
-    assert [name for name, kind in KINDS.items() if kind().looks_at_headers] == ["headers"]
+def test_only_a_headers_exchange_uses_headers() -> None:
+    assert [name for name, kind in KINDS.items() if kind().uses_headers] == ["headers"]
 
 
 def test_a_binding_leads_to_a_queue_or_to_an_exchange() -> None:

@@ -32,7 +32,7 @@ from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rebuild import remove_leftovers
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 from warren.catalog.users import UserRow
 from warren.durability.timeline import Timeline
 from warren.files.environment import Environment
@@ -269,7 +269,7 @@ class SimulatedAuthentication(UserAuthentication):
         return user
 
 
-def _first_user(change: Change) -> None:
+def _first_user(change: RowWriter) -> None:
     vhost = vhosts.declare(change, "/")
     if users.get(change.connection, USER) is None:
         user = users.put(change, USER, "", "", ())

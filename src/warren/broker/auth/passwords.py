@@ -1,16 +1,19 @@
-"""Passwords: made into hashes that say how they were made, and compared with them in constant time.
+"""Passwords: hashing, and verification in constant time.
 
     warren_password_hashing_scrypt    scrypt$ln=14,r=8,p=1$<salt, base64>$<hash, base64>     all new ones
-    rabbit_password_hashing_sha256    base64( salt, 4 bytes | sha256(salt | password) )      taken over from RabbitMQ
+    rabbit_password_hashing_sha256    base64( salt, 4 bytes | sha256(salt | password) )      imported from RabbitMQ
     rabbit_password_hashing_sha512    the same with sha512
-    rabbit_password_hashing_md5       the same with md5: refused, unless it is asked for
+    rabbit_password_hashing_md5       the same with md5: refused, unless it is allowed
 
-The cost stands in each hash, so it can be raised: `is_dated` tells after a good login that a hash should be made again.
-It is 16 MiB and some 50 ms here, for a thousand clients that come back at once must get in.
+Each hash contains its cost, so the cost can be raised: after a successful login `is_dated` says whether the password
+should be hashed again. The cost is 16 MiB and some 50 ms, so that a thousand clients can reconnect at once.
 
-Always true: an empty password, an empty hash or a hash that is not understood lets nobody in. A password that is too
-long is never hashed. Nobody learns by the clock whether there is such a user: a failure takes one scrypt, whatever
-failed. What a hash asks for is bounded before any memory is taken. Not here: waiting after failures (server).
+Invariants
+* An empty password, an empty hash or a hash that is not understood never verifies.
+* A password that is too long is never hashed. The cost that a hash asks for is checked before memory is allocated.
+* Timing does not reveal whether a user exists: every failure takes one scrypt, whatever failed.
+
+Delays after failures: server/authentication.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ PASSWORD_BYTES_MAX = 1024
 SALT_BYTES = 16
 HASH_BYTES = 32
 _RABBIT_SALT_BYTES = 4
-_MEMORY_BYTES_MAX = 64 << 20  # what a hash may ask for, whoever brought it
-_WORK_MAX = 1 << 20  # N × r × p; eight times what is asked for here
+_MEMORY_BYTES_MAX = 64 << 20  # limit for the cost in a hash
+_WORK_MAX = 1 << 20  # N × r × p; eight times the usual cost
 _HASH_CHARACTERS_MAX = 512
 _SCRYPT = re.compile(r"scrypt\$ln=(\d{1,2}),r=(\d{1,3}),p=(\d{1,3})\$([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+)", re.ASCII)
 
 
 class Hashing(Enum):
-    """The names stand in the catalog, and in RabbitMQ's definitions."""
+    """The names are stored in the catalog, and used by RabbitMQ's definitions."""
 
     SCRYPT = "warren_password_hashing_scrypt"
     SHA256 = "rabbit_password_hashing_sha256"
@@ -59,7 +62,7 @@ class ScryptCost:
     p: int = 1
 
     @property
-    def is_bearable(self) -> bool:
+    def is_acceptable(self) -> bool:
         has_work = self.log2_n >= 1 and self.r >= 1 and self.p >= 1
         return has_work and self.memory_bytes <= _MEMORY_BYTES_MAX and (self.r * self.p << self.log2_n) <= _WORK_MAX
 
@@ -67,7 +70,7 @@ class ScryptCost:
     def memory_bytes(self) -> int:
         return 128 * self.r * ((1 << self.log2_n) + self.p + 2)
 
-    def of(self, password: bytes, salt: bytes) -> bytes:
+    def digest(self, password: bytes, salt: bytes) -> bytes:
         limit = self.memory_bytes + (1 << 20)
         cost = {"n": 1 << self.log2_n, "r": self.r, "p": self.p, "maxmem": limit}
         return hashlib.scrypt(password, salt=salt, dklen=HASH_BYTES, **cost)
@@ -80,24 +83,24 @@ def hashed(password: str, rng: Random, cost: ScryptCost = USUAL_COST) -> str:
     """A new hash, by scrypt."""
     raw = _checked(password)
     salt = b"".join(rng.id64().to_bytes(8, "big") for _ in range(SALT_BYTES // 8))
-    parts = (b64encode(part).decode() for part in (salt, cost.of(raw, salt)))
+    parts = (b64encode(part).decode() for part in (salt, cost.digest(raw, salt)))
     return f"scrypt$ln={cost.log2_n},r={cost.r},p={cost.p}${'$'.join(parts)}"
 
 
 def checked_hashing(name: str, allows_md5: bool = False) -> Hashing:
-    """The algorithm of this name; as RabbitMQ, SHA-256 if none is said."""
+    """The algorithm of this name; SHA-256 for an empty name, as in RabbitMQ."""
     try:
-        found = Hashing(name or Hashing.SHA256.value)
+        hashing = Hashing(name or Hashing.SHA256.value)
     except ValueError as error:
         known = ", ".join(each.value for each in Hashing)
         raise Refused(f"there is no password hashing {name[:60]!r}", f"there are {known}") from error
-    if found is Hashing.MD5 and not allows_md5:
-        raise Refused("hashes of passwords by MD5 are not taken", "give this user a new password, or allow MD5")
-    return found
+    if hashing is Hashing.MD5 and not allows_md5:
+        raise Refused("MD5 password hashes are not allowed", "give this user a new password, or allow MD5")
+    return hashing
 
 
 def verify(password: str, password_hash: str | None, hashing: str, allows_md5: bool = False) -> bool:
-    """Whether this is the password. Without a hash (no such user) it is not."""
+    """Whether this is the password. False without a hash (no such user)."""
     try:
         raw = _checked(password)
     except Refused:
@@ -106,12 +109,12 @@ def verify(password: str, password_hash: str | None, hashing: str, allows_md5: b
         return _verify_scrypt(raw, password_hash, cost)
     is_right = bool(password_hash) and _verify_salted(raw, password_hash or "", hashing, allows_md5)
     if not is_right:
-        USUAL_COST.of(raw, bytes(SALT_BYTES))
+        USUAL_COST.digest(raw, bytes(SALT_BYTES))
     return is_right
 
 
 def is_dated(password_hash: str, hashing: str, cost: ScryptCost = USUAL_COST) -> bool:
-    """Whether a hash should be made again, now that its password is known."""
+    """Whether the password, now that it is known, should be hashed again."""
     return hashing != Hashing.SCRYPT.value or _cost_of(password_hash) != cost
 
 
@@ -123,8 +126,8 @@ def _checked(password: str) -> bytes:
 
 
 def _verify_scrypt(password: bytes, password_hash: str, cost: ScryptCost) -> bool:
-    salt, told = (_decoded(part) for part in password_hash.split("$")[-2:])
-    return hmac.compare_digest(cost.of(password, salt), told)
+    salt, expected = (_decoded(part) for part in password_hash.split("$")[-2:])
+    return hmac.compare_digest(cost.digest(password, salt), expected)
 
 
 def _cost_of(password_hash: str) -> ScryptCost | None:
@@ -132,7 +135,7 @@ def _cost_of(password_hash: str) -> ScryptCost | None:
     if match is None or len(password_hash) > _HASH_CHARACTERS_MAX:
         return None
     cost = ScryptCost(int(match[1]), int(match[2]), int(match[3]))
-    return cost if cost.is_bearable else None
+    return cost if cost.is_acceptable else None
 
 
 def _verify_salted(password: bytes, password_hash: str, hashing: str, allows_md5: bool) -> bool:
@@ -142,13 +145,13 @@ def _verify_salted(password: bytes, password_hash: str, hashing: str, allows_md5
         return False
     if digest is None or len(password_hash) > _HASH_CHARACTERS_MAX:
         return False
-    told = _decoded(password_hash)
-    salt = told[:_RABBIT_SALT_BYTES]
-    return hmac.compare_digest(salt + digest(salt + password), told)
+    expected = _decoded(password_hash)
+    salt = expected[:_RABBIT_SALT_BYTES]
+    return hmac.compare_digest(salt + digest(salt + password), expected)
 
 
 def _decoded(text: str) -> bytes:
-    """Nothing, if it is no base64."""
+    """Empty if the text is not base64."""
     try:
         return b64decode(text, validate=True)
     except ValueError:

@@ -1,18 +1,21 @@
-"""Who may do what: one table, asked by everybody who does something for somebody.
+"""Permissions: which rights each operation needs, as one table, and the checks of a user's patterns against it.
 
-    AUTHORIZE[operation] ──▶ (right, role) …        names by role ──▶ each need's pattern against its name
+    AUTHORIZE[operation] ──▶ (right, role) …        names by role ──▶ the pattern of each right against its name
     QUEUE_BIND               write QUEUE, read EXCHANGE
 
-Whoever serves a user (AMQP, HTTP, commands) asks `authorize` with the names it is about to touch. A need that belongs
-to a role which was not named is not there (a queue without a dead-letter exchange); the others must all be met.
+AMQP, HTTP and commands call `authorize` with the names that an operation touches. A need whose role was not named does
+not apply (a queue without a dead-letter exchange); all others must be met.
 
-The default exchange is called `amq.default` here, as in RabbitMQ. Routing keys at a topic exchange are asked for
-besides, by `authorize_topic`; where nothing was said about an exchange, every key will do. In its patterns {username},
-{vhost} and {client_id} stand for themselves as text, never as part of a pattern: RabbitMQ puts them in as they are, so
-that a client called `.*` could read everything.
+The default exchange is called `amq.default` here, as in RabbitMQ. Routing keys at a topic exchange are checked in
+addition, by `authorize_topic`; an exchange without topic permissions allows every key. In these patterns {username},
+{vhost} and {client_id} stand for text, never for a part of a pattern: RabbitMQ inserts them unescaped, so that a client
+called `.*` could read everything.
 
-Always true: what is not in the table cannot be asked for; a pattern that cannot be used permits nothing; a user who has
-no permissions in a vhost does not enter it. Not here: tags, which are for the management (their operations come there).
+Invariants
+* An operation that is not in the table cannot be authorized. A pattern that cannot be used permits nothing.
+* A user without permissions in a vhost cannot open it.
+
+Tags are for the management API, and are checked there.
 """
 
 from __future__ import annotations
@@ -27,7 +30,6 @@ from typing import NamedTuple
 from warren.base.errors import Refused
 from warren.broker.auth.patterns import compiled, matches
 from warren.catalog import permissions
-from warren.catalog import permissions as topic_permissions
 from warren.catalog.catalog import Catalog
 from warren.catalog.users import UserRow
 from warren.catalog.vhosts import VhostRow
@@ -44,7 +46,7 @@ class Right(Enum):
 
 
 class NameRole(Enum):
-    """What a name is in an operation; the value is what it is called when it is refused."""
+    """The role of a name in an operation; the value is used in the error text."""
 
     QUEUE = "queue"
     EXCHANGE = "exchange"
@@ -73,7 +75,7 @@ class Operation(Enum):
 class Need(NamedTuple):
     right: Right
     role: NameRole
-    only_with: NameRole | None = None  # needed only if this one was named
+    only_with: NameRole | None = None  # needed only if the operation names this one
 
 
 _BIND_QUEUE = (Need(Right.WRITE, NameRole.QUEUE), Need(Right.READ, NameRole.EXCHANGE))
@@ -107,7 +109,7 @@ AUTHORIZE: dict[Operation, tuple[Need, ...]] = {
 
 
 class AccessRefused(Refused):
-    """The user may not: 403 in AMQP, 401 in HTTP."""
+    """The user has no right to do this: 403 in AMQP, 401 in HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,32 +120,32 @@ class TopicPatterns:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A user in one vhost, and what it is permitted there."""
+    """A user in one vhost, with its permissions there."""
 
     user: str
     vhost: str
     configure: str
     write: str
     read: str
-    topics: Mapping[str, TopicPatterns]  # by the name of the exchange
+    topics: Mapping[str, TopicPatterns]  # by exchange name
 
     def pattern(self, right: Right) -> str:
         return {Right.CONFIGURE: self.configure, Right.WRITE: self.write, Right.READ: self.read}[right]
 
 
 def access_to(catalog: Catalog, user: UserRow, vhost: VhostRow) -> Access:
-    """Let a user into a vhost; refused if nothing at all is permitted to it there."""
+    """The user's access to a vhost; refused if it has no permissions there."""
     with catalog.reading() as connection:
-        found = permissions.get(connection, user.id, vhost.id)
-        told = topic_permissions.every_topic(connection, user.id, vhost.id)
-    if found is None:
+        row = permissions.get(connection, user.id, vhost.id)
+        topic_rows = permissions.every_topic(connection, user.id, vhost.id)
+    if row is None:
         raise AccessRefused(f"access to vhost {vhost.name!r} refused for user {user.name!r}")
-    topics = {each.exchange: TopicPatterns(each.write, each.read) for each in told}
-    return Access(user.name, vhost.name, found.configure, found.write, found.read, topics)
+    topics = {each.exchange: TopicPatterns(each.write, each.read) for each in topic_rows}
+    return Access(user.name, vhost.name, row.configure, row.write, row.read, topics)
 
 
 def authorize(access: Access, operation: Operation, names: Mapping[NameRole, str]) -> None:
-    """Refused if any need of the operation is not met. A name that a need speaks of must be there."""
+    """Refused if any need of the operation is not met. `names` must have the role of every need that applies."""
     for right, role, only_with in AUTHORIZE[operation]:
         if only_with is not None and only_with not in names:
             continue
@@ -154,30 +156,30 @@ def authorize(access: Access, operation: Operation, names: Mapping[NameRole, str
 
 
 def authorize_topic(access: Access, right: Right, exchange: str, routing_key: str, client_id: str = "") -> None:
-    """For topic exchanges, and besides `authorize`: WRITE when something is published, READ when it is bound."""
-    told = access.topics.get(exchange)
-    if told is None:
+    """For topic exchanges, in addition to `authorize`: WRITE to publish, READ to bind."""
+    patterns = access.topics.get(exchange)
+    if patterns is None:
         return
     values = {"username": access.user, "vhost": access.vhost, "client_id": client_id}
-    pattern = expanded(told.write if right is Right.WRITE else told.read, values)
+    pattern = expanded(patterns.write if right is Right.WRITE else patterns.read, values)
     if not _permits(pattern, routing_key):
         what = f"topic {routing_key!r} in exchange {exchange!r} in vhost {access.vhost!r}"
         raise AccessRefused(f"{right.value} access to {what} refused for user {access.user!r}")
 
 
 def expanded(pattern: str, values: Mapping[str, str]) -> str:
-    """Variables by their values, as text. One that has no value matches nothing but its own spelling."""
+    """Replace variables by their escaped values. One without a value matches only its own spelling."""
     return _VARIABLE.sub(lambda found: re.escape(values.get(found[1]) or found[0]), pattern)
 
 
 def check_patterns(*patterns: str) -> None:
-    """Before they are put into the catalog: refused if one cannot be used."""
+    """Called before patterns are put into the catalog: refused if one cannot be used."""
     for pattern in patterns:
         compiled(_VARIABLE.sub("x", pattern))
 
 
 def may_come_from(user: str, peer: str, loopback_users: Collection[str] = LOOPBACK_USERS) -> bool:
-    """Whether a user may log in from this address; no address is a socket of this machine."""
+    """Whether a user may log in from this address; an empty one is a socket of this machine."""
     return user not in loopback_users or not peer or _is_loopback(peer)
 
 

@@ -1,12 +1,12 @@
 """Bindings: queue.bind, queue.unbind, exchange.bind, exchange.unbind.
 
-To bind, both ends must be there. To unbind, nothing must be there at all: what is not bound can be unbound. Whoever
-unbinds the last binding from an exchange that goes with it, has it deleted in the same change.
+Bind requires both ends to exist. Unbind requires nothing: unbinding what does not exist succeeds. When unbind removes
+the last binding of an auto-delete exchange, the same change deletes the exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from warren.base.ids import ExchangeId
@@ -16,15 +16,15 @@ from warren.broker.exchanges.errors import BadBinding
 from warren.broker.exchanges.headers import check_arguments
 from warren.broker.vhost import Client, Vhost
 from warren.catalog import bindings, exchanges, queues
-from warren.catalog import bindings as auto_delete
 from warren.catalog.bindings import BindingRow
+from warren.catalog.catalog import CatalogChange
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 
 
 class BindingRequest(NamedTuple):
-    """A binding as a client names it."""
+    """A binding as named by the client."""
 
     source: str
     target: str
@@ -37,69 +37,85 @@ class BindingDeclarations:
     def __init__(self, vhost: Vhost) -> None:
         self._vhost = vhost
 
-    def bind(self, client: Client, asked: BindingRequest) -> None:
-        self._check(client, asked, Operation.QUEUE_BIND if asked.is_queue else Operation.EXCHANGE_BIND)
+    def bind(self, client: Client, request: BindingRequest) -> None:
+        self._check(client, request, Operation.QUEUE_BIND if request.is_queue else Operation.EXCHANGE_BIND)
+        self._vhost.apply(_Bind(self._vhost, client, request))
 
-        def work(change: Change) -> BindingRow:
-            source, target = self._ends(change, client, asked)
-            if source is None:
-                raise not_found(exchange_in(self._vhost.row.name, asked.source))
-            if target is None:
-                name_in = queue_in if asked.is_queue else exchange_in
-                raise not_found(name_in(self._vhost.row.name, asked.target))
-            self._check_owner(client, target)
-            if source.type == "headers":
-                _check_headers(asked.arguments)
-            return bindings.bind(change, source, target, asked.routing_key, asked.arguments)
+    def unbind(self, client: Client, request: BindingRequest) -> None:
+        self._check(client, request, Operation.QUEUE_UNBIND if request.is_queue else Operation.EXCHANGE_UNBIND)
+        self._vhost.apply(_Unbind(self._vhost, client, request))
 
-        self._vhost.changes.change(work, self._vhost.routing.add_binding)
+    def _check(self, client: Client, request: BindingRequest, operation: Operation) -> None:
+        check_not_default(request.source, *(() if request.is_queue else (request.target,)))
+        target = NameRole.QUEUE if request.is_queue else NameRole.DESTINATION
+        authorize(client.access, operation, {target: request.target, NameRole.EXCHANGE: request.source})
 
-    def unbind(self, client: Client, asked: BindingRequest) -> None:
-        self._check(client, asked, Operation.QUEUE_UNBIND if asked.is_queue else Operation.EXCHANGE_UNBIND)
 
-        def work(change: Change) -> tuple[BindingRow, list[ExchangeId]] | None:
-            source, target = self._ends(change, client, asked)
-            if source is None or target is None:
-                return None
-            told = (source, target, asked.routing_key, asked.arguments)
-            found = bindings.find(change.connection, *told)
-            if found is None:
-                return None
-            self._check_owner(client, target)
-            bindings.unbind(change, *told)
-            return found, auto_delete.remove_unused(change, [source.id])
+class _BindingChange(CatalogChange):
+    def __init__(self, vhost: Vhost, client: Client, request: BindingRequest) -> None:
+        self._vhost = vhost
+        self._client = client
+        self._request = request
 
-        def follow(told: tuple[BindingRow, list[ExchangeId]] | None) -> None:
-            if told is not None:
-                self._vhost.routing.remove_binding(told[0])
-                for id_ in told[1]:
-                    self._vhost.routing.remove_exchange(id_)
-
-        self._vhost.changes.change(work, follow)
-
-    def _check(self, client: Client, asked: BindingRequest, operation: Operation) -> None:
-        check_not_default(asked.source, *(() if asked.is_queue else (asked.target,)))
-        target = NameRole.QUEUE if asked.is_queue else NameRole.DESTINATION
-        authorize(client.access, operation, {target: asked.target, NameRole.EXCHANGE: asked.source})
-
-    def _ends(
-        self, change: Change, client: Client, asked: BindingRequest
-    ) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
-        """What is there of both; refused if the key may not be read at the source."""
-        vhost = self._vhost.row.id
-        source = exchanges.get(change.connection, vhost, asked.source)
+    def _find_ends(self, writer: RowWriter) -> tuple[ExchangeRow | None, QueueRow | ExchangeRow | None]:
+        """The rows of source and target; refused if the user may not read the routing key at the source."""
+        request, vhost = self._request, self._vhost.row.id
+        source = exchanges.get(writer.connection, vhost, request.source)
         if source is not None and source.type == "topic":
-            authorize_topic(client.access, Right.READ, source.name, asked.routing_key)
-        if asked.is_queue:
-            return source, queues.get(change.connection, vhost, asked.target)
-        return source, exchanges.get(change.connection, vhost, asked.target)
+            authorize_topic(self._client.access, Right.READ, source.name, request.routing_key)
+        if request.is_queue:
+            return source, queues.get(writer.connection, vhost, request.target)
+        return source, exchanges.get(writer.connection, vhost, request.target)
 
-    def _check_owner(self, client: Client, target: QueueRow | ExchangeRow) -> None:
+    def _check_owner(self, target: QueueRow | ExchangeRow) -> None:
         if isinstance(target, QueueRow) and target.exclusive:
             with self._vhost.lock:
                 owner = self._vhost.owners.get(target.id)
-            if owner is not client.owner:
+            if owner is not self._client.owner:
                 raise locked(queue_in(self._vhost.row.name, target.name))
+
+
+class _Bind(_BindingChange):
+    _binding: BindingRow
+
+    def write(self, writer: RowWriter) -> None:
+        request, vhost = self._request, self._vhost.row.name
+        source, target = self._find_ends(writer)
+        if source is None:
+            raise not_found(exchange_in(vhost, request.source))
+        if target is None:
+            raise not_found((queue_in if request.is_queue else exchange_in)(vhost, request.target))
+        self._check_owner(target)
+        if source.type == "headers":
+            _check_headers(request.arguments)
+        self._binding = bindings.bind(writer, source, target, request.routing_key, request.arguments)
+
+    def update_routing(self) -> None:
+        self._vhost.routing.add_binding(self._binding)
+
+
+class _Unbind(_BindingChange):
+    """Also deletes the source if it is auto-delete and this was its last binding."""
+
+    _binding: BindingRow | None = None  # None: there was none
+    _exchanges: Sequence[ExchangeId] = ()
+
+    def write(self, writer: RowWriter) -> None:
+        source, target = self._find_ends(writer)
+        if source is None or target is None:
+            return
+        binding = (source, target, self._request.routing_key, self._request.arguments)
+        self._binding = bindings.find(writer.connection, *binding)
+        if self._binding is not None:
+            self._check_owner(target)
+            bindings.unbind(writer, *binding)
+            self._exchanges = bindings.remove_unused(writer, [source.id])
+
+    def update_routing(self) -> None:
+        if self._binding is not None:
+            self._vhost.routing.remove_binding(self._binding)
+        for id_ in self._exchanges:
+            self._vhost.routing.remove_exchange(id_)
 
 
 def _check_headers(arguments: Mapping[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""Queues, exchanges and bindings as clients ask for them: one method in, its answer out.
+"""Declarations: AMQP methods that declare, delete and bind queues and exchanges; one method in, its answer out.
 
-    answer(client, method) ──▶ may he? ──▶ catalog: log, then SQL, durable ──▶ routing ──▶ the answer, or a refusal
+    answer(client, method) ──▶ permitted? ──▶ catalog: log, then SQL, durable ──▶ routing ──▶ answer or PeerError
 
-Any thread may call; it waits for the disk. Refusals are `PeerError`s with RabbitMQ's codes and texts, and leave nothing
-behind. What differs from RabbitMQ, and why, stands in docs/compatibility.md.
+Any thread may call; the call waits for the disk. Refusals are `PeerError`s with RabbitMQ's codes and texts, and leave
+nothing behind. Differences from RabbitMQ: docs/compatibility.md.
 
-Not here: messages (turn.py, traffic.py), consumers.
+Messages are elsewhere (`request_batch`, `queue_api`), consumers too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from warren.base.errors import Misuse, WarrenError
 from warren.base.ids import QueueId
 from warren.broker.counters import MessageCounters
 from warren.broker.declarations.bindings import BindingDeclarations, BindingRequest
-from warren.broker.declarations.errors import plain, told
+from warren.broker.declarations.errors import client_error, plain
 from warren.broker.declarations.exchanges import ExchangeDeclarations
 from warren.broker.declarations.queues import QueueDeclarations
 from warren.broker.queue_handle import QueueHandle
@@ -40,7 +40,7 @@ from warren.broker.vhost import Client, Owner, Vhost
 
 
 class Declarations:
-    """Of one vhost."""
+    """The declarations of one vhost."""
 
     def __init__(self, vhost: Vhost, counts: MessageCounters, rng: Random | None = None) -> None:
         vhost.counts = counts
@@ -49,11 +49,11 @@ class Declarations:
         self._bindings = BindingDeclarations(vhost)
 
     def answer(self, client: Client, method: Method) -> Method | None:
-        """What the client is told; None if it does not want to be."""
+        """The answer to the client; None with no-wait."""
         try:
             answer = self._answer(client, method)
         except WarrenError as error:
-            refusal = told(error)
+            refusal = client_error(error)
             if isinstance(refusal, PeerError):
                 refusal.class_id, refusal.method_id = method.SPEC.class_id, method.SPEC.method_id
             if refusal is error:
@@ -62,15 +62,15 @@ class Declarations:
         return None if getattr(method, "no_wait", False) else answer
 
     def release(self, owner: Owner) -> None:
-        """A connection has gone: so do its exclusive queues."""
+        """A connection has closed: delete its exclusive queues."""
         self._queues.release(owner)
 
     def consumer_removed(self, id_: QueueId) -> None:
-        """The last consumer of a queue has gone: so does the queue, if it was declared with auto-delete."""
+        """The last consumer of a queue was removed: delete the queue if it is auto-delete."""
         self._queues.consumer_removed(id_)
 
     def check_owner(self, client: Client, handle: QueueHandle) -> None:
-        """For whoever consumes or gets: refused if the queue is exclusive to another connection."""
+        """For consume and get: refused if the queue is exclusive to another connection."""
         self._queues.check_owner(client, handle)
 
     def _answer(self, client: Client, method: Method) -> Method:
@@ -82,30 +82,30 @@ class Declarations:
             case QueuePurge():
                 return self._queues.purge(client, method)
             case QueueBind():
-                self._bindings.bind(client, self._of_queue(client, method))
+                self._bindings.bind(client, self._queue_binding(client, method))
                 return QueueBindOk()
             case QueueUnbind():
-                self._bindings.unbind(client, self._of_queue(client, method))
+                self._bindings.unbind(client, self._queue_binding(client, method))
                 return QueueUnbindOk()
             case ExchangeDeclare():
                 return self._exchanges.declare(client, method)
             case ExchangeDelete():
                 return self._exchanges.delete(client, method)
             case ExchangeBind():
-                self._bindings.bind(client, _of_exchange(method))
+                self._bindings.bind(client, _exchange_binding(method))
                 return ExchangeBindOk()
             case ExchangeUnbind():
-                self._bindings.unbind(client, _of_exchange(method))
+                self._bindings.unbind(client, _exchange_binding(method))
                 return ExchangeUnbindOk()
-        raise Misuse(f"{method.SPEC.name} is not about queues and exchanges")
+        raise Misuse(f"{method.SPEC.name} does not declare queues or exchanges")
 
-    def _of_queue(self, client: Client, method: QueueBind | QueueUnbind) -> BindingRequest:
-        """Who names neither queue nor key means the queue declared last, and its name."""
-        queue = self._queues.named(client, plain(method.queue))
+    def _queue_binding(self, client: Client, method: QueueBind | QueueUnbind) -> BindingRequest:
+        """Without queue and key, the queue that was declared last, and its name as key."""
+        queue = self._queues.resolve_name(client, plain(method.queue))
         key = queue if not method.queue and not method.routing_key else method.routing_key
         return BindingRequest(plain(method.exchange), queue, True, key, method.arguments)
 
 
-def _of_exchange(method: ExchangeBind | ExchangeUnbind) -> BindingRequest:
+def _exchange_binding(method: ExchangeBind | ExchangeUnbind) -> BindingRequest:
     source, target = plain(method.source), plain(method.destination)
     return BindingRequest(source, target, False, method.routing_key, method.arguments)

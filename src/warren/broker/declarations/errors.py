@@ -1,13 +1,12 @@
-"""What a client is told when its queues, exchanges and bindings are not as it asks: codes and texts as RabbitMQ's.
+"""Errors of declarations, with RabbitMQ's codes and texts; and the check of a declaration against an existing object.
 
-Clients and their tests look into these texts, so their shape is kept word by word where there is a table of them
+Clients and their tests parse these texts, so they are RabbitMQ's word by word where there is a table of them
 (tests/broker/expected_topology.tsv).
 
-Something is declared that is there: fine if it is the same, else a text that says in what it differs.
-
-Flags are compared first, then those arguments that mean something; the others may differ. Arguments are compared as
-RabbitMQ does: whole numbers by their value, however wide they were sent; 10 and 10.0 differ. How wide one was that is
-there already is not kept: it is told as the narrowest that a client sends.
+Declaring an existing queue or exchange succeeds if it is equivalent; otherwise the error names the difference. Flags
+are compared first, then the arguments that have a meaning; others may differ. Arguments are compared as in RabbitMQ:
+integers by value, of any width; 10 and 10.0 differ. The width of an existing one is not stored: the error names the
+narrowest type that clients send.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def failed(text: str) -> PeerError:
 
 
 def locked(what: str) -> PeerError:
-    """The whole text is what client libraries compare."""
+    """Client libraries compare the whole text."""
     return PeerError(
         ReplyCode.RESOURCE_LOCKED,
         f"cannot obtain exclusive access to locked {what}. It could be originally declared on another connection or "
@@ -73,12 +72,12 @@ def check_name(kind: str, name: str) -> None:
 
 
 def plain(name: str) -> str:
-    """RabbitMQ takes line ends out of most names."""
+    """RabbitMQ removes line ends from most names."""
     return name.replace("\r", "").replace("\n", "")
 
 
-def told(error: WarrenError) -> WarrenError:
-    """What the client hears of an error from below; it is passed on if it is none of the client's business."""
+def client_error(error: WarrenError) -> WarrenError:
+    """The error for the client. An error that the client did not cause is returned unchanged."""
     if isinstance(error, AccessRefused):
         return refused(error.what)
     if isinstance(error, QueuesClosed):
@@ -88,7 +87,7 @@ def told(error: WarrenError) -> WarrenError:
     return failed(error.what) if isinstance(error, Refused) else error
 
 
-QUEUE_ARGUMENTS: Final = (  # in the order in which they are looked at
+QUEUE_ARGUMENTS: Final = (  # in the order of comparison
     "x-expires",
     "x-message-ttl",
     "x-dead-letter-exchange",
@@ -109,50 +108,54 @@ EXCHANGE_ARGUMENTS: Final = ("alternate-exchange",)
 QUEUE_TYPE: Final = "x-queue-type"
 
 
-def check_queue(what: str, there: QueueRow, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]) -> None:
-    _check("durable", what, there.durable, durable)
-    _check("auto_delete", what, there.auto_delete, auto_delete)
-    _check_arguments(what, _with_type(there.arguments), _with_type(arguments), QUEUE_ARGUMENTS)
+def check_same_queue(
+    what: str, current: QueueRow, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
+) -> None:
+    _check("durable", what, current.durable, durable)
+    _check("auto_delete", what, current.auto_delete, auto_delete)
+    _check_arguments(what, _with_type(current.arguments), _with_type(arguments), QUEUE_ARGUMENTS)
 
 
-def check_exchange(
+def check_same_exchange(
     what: str,
-    there: ExchangeRow,
+    current: ExchangeRow,
     type_: str,
     durable: bool,
     auto_delete: bool,
     internal: bool,
     arguments: Mapping[str, Any],
 ) -> None:
-    _check("type", what, there.type, type_)
-    _check("durable", what, there.durable, durable)
-    _check("auto_delete", what, there.auto_delete, auto_delete)
-    _check("internal", what, there.internal, internal)
-    _check_arguments(what, there.arguments, arguments, EXCHANGE_ARGUMENTS)
+    _check("type", what, current.type, type_)
+    _check("durable", what, current.durable, durable)
+    _check("auto_delete", what, current.auto_delete, auto_delete)
+    _check("internal", what, current.internal, internal)
+    _check_arguments(what, current.arguments, arguments, EXCHANGE_ARGUMENTS)
 
 
 def _with_type(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """To be a classic queue is not worth saying."""
+    """The type classic is the default, and counts as not given."""
     if arguments.get(QUEUE_TYPE) != "classic":
         return arguments
     return {name: value for name, value in arguments.items() if name != QUEUE_TYPE}
 
 
-def _check_arguments(what: str, there: Mapping[str, Any], asked: Mapping[str, Any], names: tuple[str, ...]) -> None:
+def _check_arguments(
+    what: str, existing: Mapping[str, Any], declared: Mapping[str, Any], names: tuple[str, ...]
+) -> None:
     for name in names:
-        current, received = there.get(name), asked.get(name)  # an argument without a value counts as not given
+        current, received = existing.get(name), declared.get(name)  # an argument without a value counts as not given
         if current is not None and received is not None:
             if not _is_same(current, received):
                 raise _differs(name, what, f"'{_text(received)}'", f"'{_text(current)}'")
-        elif current is not None and name in asked:
+        elif current is not None and name in declared:
             raise _differs(name, what, "none", f"'{_text(current)}'")
         elif current is not None or received is not None:
             raise _differs(name, what, _typed(received), _typed(current))
 
 
 def _is_same(current: object, received: object) -> bool:
-    is_as_whole = isinstance(current, float) == isinstance(received, float)
-    return is_as_whole and comparable(current) == comparable(received)
+    is_same_kind = isinstance(current, float) == isinstance(received, float)
+    return is_same_kind and comparable(current) == comparable(received)
 
 
 def _typed(value: object) -> str:

@@ -1,7 +1,7 @@
 """exchange.declare and exchange.delete.
 
-Deleting one takes the bindings from it and to it along. An exchange before it that goes with its last binding goes in
-the same change; what it handed on to stays.
+Deleting an exchange removes all bindings from it and to it. The same change deletes an auto-delete exchange that loses
+its last binding by that. Queues and exchanges that were bound to the deleted one stay.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete, ExchangeDeleteOk
 from warren.base.ids import ExchangeId
 from warren.broker.auth.permissions import NameRole, Operation, authorize
-from warren.broker.declarations import errors as declared_again
 from warren.broker.declarations.errors import (
     RESERVED,
     check_name,
     check_not_default,
+    check_same_exchange,
     exchange_in,
     failed,
     not_found,
@@ -25,8 +25,9 @@ from warren.broker.exchanges.routing import ALTERNATE, KINDS
 from warren.broker.queue_arguments import type_of
 from warren.broker.vhost import Client, Vhost
 from warren.catalog import bindings, exchanges
+from warren.catalog.catalog import CatalogChange, FunctionChange
 from warren.catalog.exchanges import ExchangeRow
-from warren.catalog.rows import Change
+from warren.catalog.rows import RowWriter
 
 
 class ExchangeDeclarations:
@@ -36,77 +37,95 @@ class ExchangeDeclarations:
     def declare(self, client: Client, method: ExchangeDeclare) -> ExchangeDeclareOk:
         name = plain(method.exchange)
         if method.passive:
-            self._look(client, name)
+            self._check_exists(client, name)
         else:
-            self._declared(client, method, name)
+            self._declare(client, method, name)
         return ExchangeDeclareOk()
 
     def delete(self, client: Client, method: ExchangeDelete) -> ExchangeDeleteOk:
         name = plain(method.exchange)
-        what = exchange_in(self._vhost.row.name, name)
         check_not_default(name)
         if name.startswith(RESERVED):
-            raise refused(f"deletion of system {what} not allowed")
+            raise refused(f"deletion of system {exchange_in(self._vhost.row.name, name)} not allowed")
         authorize(client.access, Operation.EXCHANGE_DELETE, {NameRole.EXCHANGE: name})
 
-        def work(change: Change) -> list[ExchangeId]:
-            found = exchanges.get(change.connection, self._vhost.row.id, name)
-            if found is None:
-                return []
-            if method.if_unused and bindings.is_source(change.connection, found.id):
-                raise failed(f"{what} in use")
-            sources = bindings.sources_of(change.connection, exchange=found.id)
-            exchanges.delete(change, found.id)
-            return [found.id, *bindings.remove_unused(change, sources)]
-
-        def follow(gone: list[ExchangeId]) -> None:
-            for id_ in gone:
-                self._vhost.routing.remove_exchange(id_)
-
-        self._vhost.changes.change(work, follow)
+        self._vhost.apply(_ExchangeDeletion(self._vhost, name, method.if_unused))
         return ExchangeDeleteOk()
 
-    def _look(self, client: Client, name: str) -> None:
+    def _check_exists(self, client: Client, name: str) -> None:
         check_not_default(name)
         authorize(client.access, Operation.EXCHANGE_DECLARE_PASSIVE, {NameRole.EXCHANGE: name})
-        if (
-            self._vhost.changes.change(lambda change: exchanges.get(change.connection, self._vhost.row.id, name))
-            is None
-        ):
+        lookup = FunctionChange(lambda writer: exchanges.get(writer.connection, self._vhost.row.id, name))
+        self._vhost.apply(lookup)
+        if lookup.result is None:
             raise not_found(exchange_in(self._vhost.row.name, name))
 
-    def _declared(self, client: Client, method: ExchangeDeclare, name: str) -> None:
+    def _declare(self, client: Client, method: ExchangeDeclare, name: str) -> None:
         if method.type not in KINDS:
             raise PeerError(ReplyCode.COMMAND_INVALID, f"invalid exchange type '{method.type}'")
         check_not_default(name)
         authorize(client.access, Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: name})
-
-        def work(change: Change) -> tuple[ExchangeRow, bool]:
-            found = exchanges.get(change.connection, self._vhost.row.id, name)
-            if found is not None:
-                return found, False
-            self._check_new(client, method, name)
-            flags = {"durable": method.durable, "auto_delete": method.auto_delete, "internal": method.internal}
-            vhost_id = self._vhost.row.id
-            row = exchanges.declare(change, vhost_id, name, method.type, **flags, arguments=method.arguments)
-            return row, True
-
-        def follow(told: tuple[ExchangeRow, bool]) -> None:
-            if told[1]:
-                self._vhost.routing.add_exchange(told[0])
-
-        row, is_new = self._vhost.changes.change(work, follow)
-        if not is_new:
+        declaration = _ExchangeDeclaration(self._vhost, client, method, name)
+        self._vhost.apply(declaration)
+        if not declaration.is_new:
             flags = (method.type, method.durable, method.auto_delete, method.internal)
-            declared_again.check_exchange(exchange_in(self._vhost.row.name, name), row, *flags, method.arguments)
+            what = exchange_in(self._vhost.row.name, name)
+            check_same_exchange(what, declaration.row, *flags, method.arguments)
 
-    def _check_new(self, client: Client, method: ExchangeDeclare, name: str) -> None:
-        check_name("exchange", name)
-        if ALTERNATE not in method.arguments:
+
+class _ExchangeDeclaration(CatalogChange):
+    row: ExchangeRow
+    is_new = False
+
+    def __init__(self, vhost: Vhost, client: Client, method: ExchangeDeclare, name: str) -> None:
+        self._vhost = vhost
+        self._client = client
+        self._method = method
+        self._name = name
+
+    def write(self, writer: RowWriter) -> None:
+        method, vhost_id = self._method, self._vhost.row.id
+        row = exchanges.get(writer.connection, vhost_id, self._name)
+        if row is None:
+            self._check_new()
+            flags = {"durable": method.durable, "auto_delete": method.auto_delete, "internal": method.internal}
+            row = exchanges.declare(writer, vhost_id, self._name, method.type, **flags, arguments=method.arguments)
+            self.is_new = True
+        self.row = row
+
+    def update_routing(self) -> None:
+        if self.is_new:
+            self._vhost.routing.add_exchange(self.row)
+
+    def _check_new(self) -> None:
+        check_name("exchange", self._name)
+        if ALTERNATE not in self._method.arguments:
             return
-        alternate = method.arguments[ALTERNATE]
+        alternate = self._method.arguments[ALTERNATE]
         if not isinstance(alternate, str):
-            what, type_name = exchange_in(self._vhost.row.name, name), type_of(alternate)
+            what, type_name = exchange_in(self._vhost.row.name, self._name), type_of(alternate)
             raise failed(f"invalid type '{type_name}' for arg '{ALTERNATE}' in {what}")
-        names = {NameRole.EXCHANGE: name, NameRole.ALTERNATE: alternate}
-        authorize(client.access, Operation.EXCHANGE_DECLARE, names)
+        names = {NameRole.EXCHANGE: self._name, NameRole.ALTERNATE: alternate}
+        authorize(self._client.access, Operation.EXCHANGE_DECLARE, names)
+
+
+class _ExchangeDeletion(CatalogChange):
+    def __init__(self, vhost: Vhost, name: str, if_unused: bool) -> None:
+        self._vhost = vhost
+        self._name = name
+        self._if_unused = if_unused
+        self._removed: list[ExchangeId] = []
+
+    def write(self, writer: RowWriter) -> None:
+        exchange = exchanges.get(writer.connection, self._vhost.row.id, self._name)
+        if exchange is None:
+            return
+        if self._if_unused and bindings.is_source(writer.connection, exchange.id):
+            raise failed(f"{exchange_in(self._vhost.row.name, self._name)} in use")
+        sources = bindings.sources_of(writer.connection, exchange=exchange.id)
+        exchanges.delete(writer, exchange.id)
+        self._removed = [exchange.id, *bindings.remove_unused(writer, sources)]
+
+    def update_routing(self) -> None:
+        for id_ in self._removed:
+            self._vhost.routing.remove_exchange(id_)

@@ -1,13 +1,13 @@
-"""queue.declare, queue.delete, queue.purge; and the queues that go by themselves.
+"""Queue declarations: queue.declare, queue.delete, queue.purge, and automatic deletion.
 
-    declare   there ──▶ is it yours, is it the same? ──▶ how much is in it
-              not there ──▶ may it be made, can it be? ──▶ catalog, durable ──▶ started ──▶ known to the routing
-    delete    emptied ──▶ its name, its bindings, the exchanges that go with them: one change ──▶ forgotten
+    declare   exists ──▶ not exclusive to another connection? equivalent? ──▶ its message and consumer counts
+              new    ──▶ permitted? valid? ──▶ catalog, durable ──▶ started ──▶ added to the routing
+    delete    name, bindings, auto-delete exchanges: one change ──▶ messages dropped ──▶ removed from the routing
 
-A queue goes because somebody says so, because its connection has gone (`release`), because its last consumer has
-(`consumer_removed`), or because nobody has used it for its time. In the end there is one way to go (`Vhost`).
+A queue is deleted by a client, with its connection if it is exclusive (`release`), with its last consumer if it is
+auto-delete (`consumer_removed`), or when it was unused for its expiry. All of them end in `Vhost`.
 
-Always true: an exclusive queue has its owner before anybody can see it. Nobody waits for the disk with a lock held.
+Invariants: an exclusive queue has its owner before it is visible. No lock is held while waiting for the disk.
 """
 
 from __future__ import annotations
@@ -22,15 +22,24 @@ from warren.base.environment import Random
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import QueueId
 from warren.broker.auth.permissions import NameRole, Operation, authorize
-from warren.broker.declarations import errors as declared_again
-from warren.broker.declarations.errors import bad_argument, check_name, failed, locked, not_found, plain, queue_in
+from warren.broker.declarations.errors import (
+    bad_argument,
+    check_name,
+    check_same_queue,
+    failed,
+    locked,
+    not_found,
+    plain,
+    queue_in,
+)
 from warren.broker.errors import QueueDeleted, UnknownQueue
 from warren.broker.queue import Queue
 from warren.broker.queue_arguments import EXCHANGE, TYPE, BadArgument, QueueArguments, check_new, type_of
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.vhost import Client, Owner, Vhost
 from warren.catalog import queues
-from warren.catalog.rows import Change
+from warren.catalog.catalog import CatalogChange, FunctionChange
+from warren.catalog.rows import RowWriter
 
 _QUORUM = "quorum"
 
@@ -44,12 +53,12 @@ class QueueDeclarations:
 
     def declare(self, client: Client, method: QueueDeclare) -> QueueDeclareOk:
         name = plain(method.queue)
-        counted = self._look(client, name) if method.passive else self._declared(client, method, name)
-        client.last_queue = counted.queue
-        return counted
+        answer = self._declare_passive(client, name) if method.passive else self._declare(client, method, name)
+        client.last_queue = answer.queue
+        return answer
 
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
-        name = self.named(client, plain(method.queue))
+        name = self.resolve_name(client, plain(method.queue))
         authorize(client.access, Operation.QUEUE_DELETE, {NameRole.QUEUE: name})
         what, ready = queue_in(self._vhost.row.name, name), 0
 
@@ -61,14 +70,14 @@ class QueueDeclarations:
             if method.if_unused and len(queue.consumers):
                 raise failed(f"{what} in use")
 
-        with suppress(UnknownQueue, QueueDeleted):  # what is not there has gone
+        with suppress(UnknownQueue, QueueDeleted):  # deleting a missing queue succeeds
             handle = self._vhost.find_queue(name)
             self.check_owner(client, handle)
             self._vhost.delete_queue(handle, check)
         return QueueDeleteOk(ready)
 
     def purge(self, client: Client, method: QueuePurge) -> QueuePurgeOk:
-        name = self.named(client, method.queue)
+        name = self.resolve_name(client, method.queue)
         authorize(client.access, Operation.QUEUE_PURGE, {NameRole.QUEUE: name})
         try:
             handle = self._vhost.find_queue(name)
@@ -79,53 +88,55 @@ class QueueDeclarations:
         self._vhost.storage.log.wait(epoch)
         return QueuePurgeOk(count)
 
-    # -- what others ask -----------------------------------------------------------------------------------------
+    # -- other calls ---------------------------------------------------------------------------------------------
 
-    def named(self, client: Client, name: str) -> str:
-        """The queue that is meant: no name means the one that this channel declared last."""
+    def resolve_name(self, client: Client, name: str) -> str:
+        """An empty name is the queue that this channel declared last."""
         if name or client.last_queue:
             return name or client.last_queue
         raise PeerError(ReplyCode.NOT_FOUND, "no previously declared queue")
 
     def check_owner(self, client: Client, handle: QueueHandle) -> None:
-        """Refused if it is exclusive, and somebody else's."""
+        """Refused if the queue is exclusive to another connection."""
         with self._vhost.lock:
             owner = self._vhost.owners.get(handle.id)
         if owner is not None and owner is not client.owner:
             raise locked(queue_in(self._vhost.row.name, handle.name))
 
     def release(self, owner: Owner) -> None:
-        """A connection has gone, and its exclusive queues go. What it declares from now on goes at once."""
+        """A connection has closed: delete its exclusive queues. A queue that it declares later is deleted at once."""
         with self._vhost.lock:
             owner.has_gone = True
             ids = sorted(owner.exclusive)
         for id_ in ids:
             try:
-                self._go(id_)
-            except Exception as error:  # the others go all the same
+                self._delete_if_possible(id_)
+            except Exception as error:  # the other queues are deleted all the same
                 what = error.what if isinstance(error, WarrenError) else repr(error)
                 self._vhost.report_problem(f"an exclusive queue of {owner.name} could not be deleted: {what}")
 
     def consumer_removed(self, id_: QueueId) -> None:
-        """It was the last one: the queue goes, if it is that kind of queue, and nobody else has come."""
+        """The last consumer was removed: delete the queue if it is auto-delete and still has no consumer."""
         with self._vhost.storage.catalog.reading() as connection:
             row = queues.by_id(connection, id_)
         if row is not None and row.auto_delete:
-            self._go(id_, _check_no_consumers)
+            self._delete_if_possible(id_, _check_no_consumers)
 
-    # -- declaring -----------------------------------------------------------------------------------------------
+    # -- declare -------------------------------------------------------------------------------------------------
 
-    def _look(self, client: Client, name: str) -> QueueDeclareOk:
+    def _declare_passive(self, client: Client, name: str) -> QueueDeclareOk:
         authorize(client.access, Operation.QUEUE_DECLARE_PASSIVE, {NameRole.QUEUE: name})
         while True:
-            row = self._vhost.changes.change(lambda change: queues.get(change.connection, self._vhost.row.id, name))
+            lookup = FunctionChange(lambda writer: queues.get(writer.connection, self._vhost.row.id, name))
+            self._vhost.apply(lookup)
+            row = lookup.result
             if row is None:
                 raise not_found(queue_in(self._vhost.row.name, name))
             self._check_exclusive(client, row, row.exclusive)
-            with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: look again
-                return self._counted(row)
+            with suppress(UnknownQueue, QueueDeleted):  # deleted since the lookup: look it up again
+                return self._declare_ok(row)
 
-    def _declared(self, client: Client, method: QueueDeclare, name: str) -> QueueDeclareOk:
+    def _declare(self, client: Client, method: QueueDeclare, name: str) -> QueueDeclareOk:
         arguments = method.arguments
         if name:
             check_name("queue", name)
@@ -138,75 +149,116 @@ class QueueDeclarations:
         with self._vhost.lock:
             self._vhost.counts.queues_declared += 1
         while True:
-            row, is_new = self._row(client, method, name)
-            if not is_new:
+            declaration = _QueueDeclaration(self._vhost, client, method, name)
+            declaration.apply()
+            row = declaration.row
+            if not declaration.is_new:
                 self._check_exclusive(client, row, method.exclusive)
-                declared_again.check_queue(what, row, durable, method.auto_delete, arguments)
+                check_same_queue(what, row, durable, method.auto_delete, arguments)
             elif client.owner.has_gone:
-                self._go(row.id)
-            with suppress(UnknownQueue, QueueDeleted):  # it went in this moment: once more
-                return QueueDeclareOk(name) if is_new else self._counted(row)
+                self._delete_if_possible(row.id)
+            with suppress(UnknownQueue, QueueDeleted):  # deleted since: declare it again
+                return QueueDeclareOk(name) if declaration.is_new else self._declare_ok(row)
 
-    def _row(self, client: Client, method: QueueDeclare, name: str) -> tuple[queues.QueueRow, bool]:
-        """The queue as the catalog has it, and whether it was made now."""
-        made: list[QueueId] = []
-        problems: list[Exception] = []
+    def _check_exclusive(self, client: Client, row: queues.QueueRow, is_exclusive: bool) -> None:
+        with self._vhost.lock:
+            owner = self._vhost.owners.get(row.id)
+        if row.exclusive != is_exclusive or (row.exclusive and owner is not client.owner):
+            raise locked(queue_in(self._vhost.row.name, row.name))
 
-        def work(change: Change) -> tuple[queues.QueueRow, bool]:
-            found = queues.get(change.connection, self._vhost.row.id, name)
-            if found is not None:
-                return found, False
-            self._check_new(client, method, name)
-            row = queues.declare(
-                change,
-                self._vhost.row.id,
-                name,
-                durable=method.durable and not method.exclusive,
-                exclusive=method.exclusive,
-                auto_delete=method.auto_delete,
-                arguments=method.arguments,
-            )
-            made.append(row.id)
-            if method.exclusive:
-                with self._vhost.lock:
-                    self._vhost.own(client.owner, row.id)
-            return row, True
+    def _declare_ok(self, row: queues.QueueRow) -> QueueDeclareOk:
+        handle = self._vhost.start_queue(row)
+        handle.wait_started()
+        with handle.lock:
+            queue = handle.serving()
+            queue.use.note()
+            return QueueDeclareOk(row.name, len(queue.backing), len(queue.consumers))
 
-        def prepare(told: tuple[queues.QueueRow, bool]) -> None:
-            try:
-                if told[1]:
-                    self._vhost.start_queue(told[0], is_patient=False, is_new=True)
-            except Exception as error:  # the queue is declared: its owner and the routing keep it
-                problems.append(error)
+    def _random_name(self) -> str:
+        raw = b"".join(self._rng.id64().to_bytes(8, "big") for _ in range(2))
+        return "amq.gen-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
-        def follow(told: tuple[queues.QueueRow, bool]) -> None:
-            if told[1]:
-                self._vhost.counts.queues_created += 1
-                self._vhost.routing.add_queue(told[0])
+    # -- delete --------------------------------------------------------------------------------------------------
 
+    def _delete_if_possible(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
+        """Does nothing if the queue is already deleted, or `check` refuses."""
+        with suppress(Refused):
+            vhost = self._vhost
+            rows = vhost.storage.catalog
+            handle = vhost.queue_by_id(id_) or vhost.start_queue(rows.queue(id_))  # its first start may have failed
+            vhost.delete_queue(handle, check)
+
+
+class _QueueDeclaration(CatalogChange):
+    """The queue of this name, created if there is none."""
+
+    row: queues.QueueRow
+    is_new = False
+
+    def __init__(self, vhost: Vhost, client: Client, method: QueueDeclare, name: str) -> None:
+        self._vhost = vhost
+        self._client = client
+        self._method = method
+        self._name = name
+        self._start_error: Exception | None = None
+
+    def apply(self) -> None:
         try:
-            told = self._vhost.changes.change(work, follow, prepare)
+            self._vhost.apply(self)
         except BaseException:
-            with self._vhost.lock:
-                for id_ in made:
-                    self._vhost.disown(id_)
+            if self.is_new:
+                with self._vhost.lock:
+                    self._vhost.disown(self.row.id)
             raise
-        for problem in problems:
-            if not isinstance(problem, UnknownQueue):  # somebody was quick to delete it
-                raise problem
-        return told
+        # UnknownQueue: deleted before it could start
+        if self._start_error is not None and not isinstance(self._start_error, UnknownQueue):
+            raise self._start_error
 
-    def _check_new(self, client: Client, method: QueueDeclare, name: str) -> None:
-        """Whether it may be made, and can be."""
-        what, arguments = queue_in(self._vhost.row.name, name), method.arguments
+    def write(self, writer: RowWriter) -> None:
+        method, vhost_id = self._method, self._vhost.row.id
+        row = queues.get(writer.connection, vhost_id, self._name)
+        if row is not None:
+            self.row = row
+            return
+        self._check_new()
+        self.row = queues.declare(
+            writer,
+            vhost_id,
+            self._name,
+            durable=method.durable and not method.exclusive,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+            arguments=method.arguments,
+        )
+        self.is_new = True
+        if method.exclusive:
+            with self._vhost.lock:
+                self._vhost.own(self._client.owner, self.row.id)
+
+    def start(self) -> None:
+        if not self.is_new:
+            return
+        try:
+            self._vhost.start_queue(self.row, is_patient=False, is_new=True)
+        except Exception as error:  # the queue is declared: its owner and the routing keep it
+            self._start_error = error
+
+    def update_routing(self) -> None:
+        if self.is_new:
+            self._vhost.counts.queues_created += 1
+            self._vhost.routing.add_queue(self.row)
+
+    def _check_new(self) -> None:
+        """Refuse a queue that the user may not create, or whose arguments are invalid."""
+        what, method, arguments = queue_in(self._vhost.row.name, self._name), self._method, self._method.arguments
         type_ = arguments.get(TYPE) or "classic"
         dead_letters = arguments.get(EXCHANGE)
         if EXCHANGE in arguments and not isinstance(dead_letters, str):
             type_name = type_of(dead_letters)
             raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
         if isinstance(dead_letters, str):
-            names = {NameRole.QUEUE: name, NameRole.DEAD_LETTERS: dead_letters}
-            authorize(client.access, Operation.QUEUE_DECLARE, names)
+            names = {NameRole.QUEUE: self._name, NameRole.DEAD_LETTERS: dead_letters}
+            authorize(self._client.access, Operation.QUEUE_DECLARE, names)
         try:
             check_new(arguments)
             self._vhost.storage.kinds.check(QueueArguments.from_table(arguments))
@@ -220,34 +272,6 @@ class QueueDeclarations:
             }
             for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
                 raise failed(f"invalid property '{property_}' for {what}")
-
-    def _check_exclusive(self, client: Client, row: queues.QueueRow, is_asked: bool) -> None:
-        with self._vhost.lock:
-            owner = self._vhost.owners.get(row.id)
-        if row.exclusive != is_asked or (row.exclusive and owner is not client.owner):
-            raise locked(queue_in(self._vhost.row.name, row.name))
-
-    def _counted(self, row: queues.QueueRow) -> QueueDeclareOk:
-        handle = self._vhost.start_queue(row)
-        handle.wait_started()
-        with handle.lock:
-            queue = handle.serving()
-            queue.use.note()
-            return QueueDeclareOk(row.name, len(queue.backing), len(queue.consumers))
-
-    def _random_name(self) -> str:
-        raw = b"".join(self._rng.id64().to_bytes(8, "big") for _ in range(2))
-        return "amq.gen-" + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-    # -- going ---------------------------------------------------------------------------------------------------
-
-    def _go(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
-        """Unless somebody else has deleted it, or has a reason why it stays."""
-        with suppress(Refused):
-            vhost = self._vhost
-            # its first start may have failed
-            handle = vhost.queue_by_id(id_) or vhost.start_queue(vhost.storage.catalog.queue(id_))
-            vhost.delete_queue(handle, check)
 
 
 def _check_no_consumers(queue: Queue) -> None:

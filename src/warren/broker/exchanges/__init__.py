@@ -1,1 +1,1 @@
-"""Where a message goes: what its exchange, routing key and headers come to. Plain rules over plain rows, no I/O."""
+"""Exchanges: where a message goes by its exchange, routing key and headers. Pure rules over catalog rows, no I/O."""

@@ -1,12 +1,11 @@
-"""The headers CC and BCC: more routing keys for one message, chosen by its sender.
+"""Sender-selected distribution: the headers CC and BCC add routing keys to a message.
 
     routing key a, CC [b, c], BCC [d]     is routed by a, b, c and d;  stored without BCC
 
-The message is routed by all its keys at once: a queue that several of them reach gets it once, and an alternate
-exchange is asked only if none of them matched. What is stored, and so every consumer, must not see BCC: `without_blind`
-is what whoever stores the message keeps of its headers.
+The message is routed by all its keys at once: a queue that several keys reach gets it once, and an alternate exchange
+is used only if no key matched. Consumers must not see BCC: the stored message has the headers of `without_blind`.
 
-As in RabbitMQ the names are case-sensitive, the value must be an array, and what is no text in it is passed over.
+As in RabbitMQ the names are case-sensitive, the value must be an array, and entries that are not text are ignored.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ def copies_of(headers: Table) -> Copies:
 
 
 def without_blind(headers: Table) -> Table:
-    """The same table if there is no BCC in it."""
+    """The headers without BCC; the same table if there is none."""
     if BLIND not in headers:
         return headers
     return {name: value for name, value in headers.items() if name != BLIND}
 
 
 def _keys(headers: Table, name: str) -> tuple[str, ...]:
-    told = headers.get(name, ())
-    if not isinstance(told, list | tuple):
-        raise BadCopies(f"the header {name} is a {type(told).__name__}", "it is an array of strings")
-    return tuple(_text(each) for each in told if isinstance(each, str | RawString))
+    keys = headers.get(name, ())
+    if not isinstance(keys, list | tuple):
+        raise BadCopies(f"the header {name} is a {type(keys).__name__}", "it is an array of strings")
+    return tuple(_text(each) for each in keys if isinstance(each, str | RawString))
 
 
 def _text(value: Any) -> str:

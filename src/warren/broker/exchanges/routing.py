@@ -1,31 +1,30 @@
 """Routing in one vhost: from an exchange, a routing key and headers to the queues that get the message.
 
     publish ──▶ exchange ──binding──▶ queue
-                   │ └─────binding──▶ exchange ──▶ …          each exchange is visited once, so circles end
-                   └ nothing matched ▶ alternate exchange ▶ …  also one that was reached by a binding
+                   │ └─────binding──▶ exchange ──▶ …           each exchange is visited once, so cycles end
+                   └ nothing matched ▶ alternate exchange ▶ …  also of an exchange that was reached by a binding
 
-It is filled from the catalog's rows (`load`) and follows them by add and remove. Exchanges and queues are ids; names
-are asked for in two places only: the default exchange, and an alternate exchange, which may be declared later or never.
+`load` fills it from the catalog's rows; add and remove follow their changes. Exchanges and queues are ids; names are
+used in two places only: by the default exchange, and for an alternate exchange, which may be declared later or never.
 
-Always true: a queue stands once in a result, results are in the order of ids, which is the order of declaration; the
-same message over the same rows comes to the same result in every life. A result that no headers were asked for is
-remembered by (exchange, routing key) until a row of an exchange on its way changes (`route_cache`). A change that is
-refused changes nothing.
+`MatchCache` keeps results by (exchange, routing key) until a row of an exchange that the walk visited changes:
 
-As RabbitMQ does, an exchange that handed a message on to another exchange has matched, whatever comes of it there.
-Unlike it, the default exchange also works as somebody's alternate exchange.
+    put((exchange, key), result, visited)        forget(exchange) ──▶ results whose walk visited it
 
-Not here: permissions, `mandatory`, direct reply-to. Calls come from one thread at a time; nothing here waits.
+A change of rows costs what it touches: the results that visited the exchange. The default exchange has one row for each
+queue, and a walk with a key uses one of them: `forget_key` drops the results of that key, and those of any key.
 
-Results of walks over exchanges, kept until a row of an exchange on the way changes.
+As in RabbitMQ, an exchange that routed a message to another exchange has matched, whatever happens there. Unlike in
+RabbitMQ, the default exchange also works as an alternate exchange.
 
-    keep((exchange, key), result, visited)        forget(exchange) ──▶ results whose walk visited it
+Invariants
+* A queue occurs once in a result. Results are in the order of ids, which is the order of declaration; the same message
+  over the same rows has the same result in every run of the broker.
+* A result that depends on headers is not cached. A result is cached only together with all exchanges that its walk
+  visited. The number of results is limited, because keys may be random.
+* A refused change changes nothing.
 
-A change of rows costs what it touches: results that visited the exchange. The default exchange has one row for each
-queue, and a walk with a key asks for one of them: `forget_key` drops the results of that key, and those of any key.
-
-Always true: a result is kept only together with all exchanges that its walk visited. The number of results is bounded:
-keys may be random.
+Calls come from one thread at a time; nothing here waits. Permissions, `mandatory` and direct reply-to are elsewhere.
 """
 
 from __future__ import annotations
@@ -45,76 +44,75 @@ from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
 
-REMEMBERED_MAX: Final = 16_384
+CACHED_RESULTS_MAX: Final = 16_384
 
 Result = TypeVar("Result")
-Way = tuple[ExchangeId, str | None]  # where a walk begins, and by which routing key; None: by any
+CacheKey = tuple[ExchangeId, str | None]  # the first exchange of a walk, and its routing key; None: any
 
 
-class _CachedMatch(NamedTuple, Generic[Result]):
+class _CachedResult(NamedTuple, Generic[Result]):
     result: Result
     visited: Collection[ExchangeId]
-    key: str | None  # the one that the walk asked exchanges for; None: any
+    key: str | None  # that the walk matched with; None: any
 
 
 class MatchCache(Generic[Result]):
-    __slots__ = ("_found", "_through")
+    __slots__ = ("_by_visited", "_results")
 
     def __init__(self) -> None:
-        self._found: dict[Way, _CachedMatch[Result]] = {}
-        self._through: dict[
-            ExchangeId, dict[str | None, set[Way]]
-        ] = {}  # by exchange visited, and by `_CachedMatch.key`
+        self._results: dict[CacheKey, _CachedResult[Result]] = {}
+        # by visited exchange, and by `_CachedResult.key`
+        self._by_visited: dict[ExchangeId, dict[str | None, set[CacheKey]]] = {}
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._results)
 
-    def __contains__(self, way: Way) -> bool:
-        return way in self._found
+    def __contains__(self, cache_key: CacheKey) -> bool:
+        return cache_key in self._results
 
-    def get(self, way: Way) -> Result | None:
-        kept = self._found.get(way)
-        return None if kept is None else kept.result
+    def get(self, cache_key: CacheKey) -> Result | None:
+        cached = self._results.get(cache_key)
+        return None if cached is None else cached.result
 
-    def keep(self, way: Way, result: Result, visited: Collection[ExchangeId], is_any: bool = False) -> None:
-        """`is_any`: the walk followed bindings of any routing key, whatever its own is."""
-        if len(self._found) >= REMEMBERED_MAX:
-            self._found.clear()
-            self._through.clear()
-        key = None if is_any else way[1]
-        self._found[way] = _CachedMatch(result, visited, key)
+    def put(self, cache_key: CacheKey, result: Result, visited: Collection[ExchangeId], is_any: bool = False) -> None:
+        """`is_any`: the walk followed bindings with any routing key, whatever its own key is."""
+        if len(self._results) >= CACHED_RESULTS_MAX:
+            self._results.clear()
+            self._by_visited.clear()
+        key = None if is_any else cache_key[1]
+        self._results[cache_key] = _CachedResult(result, visited, key)
         for exchange in visited:
-            self._through.setdefault(exchange, {}).setdefault(key, set()).add(way)
+            self._by_visited.setdefault(exchange, {}).setdefault(key, set()).add(cache_key)
 
     def forget(self, exchange: ExchangeId) -> None:
-        """A binding from this exchange, or the exchange itself, has changed."""
-        for dead_letter_routes in list(self._through.get(exchange, {}).values()):
-            self._drop(dead_letter_routes)
+        """A binding from this exchange, or the exchange, has changed."""
+        for cache_keys in list(self._by_visited.get(exchange, {}).values()):
+            self._drop(cache_keys)
 
     def forget_key(self, exchange: ExchangeId, routing_key: str) -> None:
-        """What this exchange does with this routing key has changed."""
-        by_key = self._through.get(exchange, {})
+        """The destinations of this routing key at this exchange have changed."""
+        by_key = self._by_visited.get(exchange, {})
         for key in (routing_key, None):
             self._drop(by_key.get(key, ()))
 
     def update_any(self, exchange: ExchangeId, update: Callable[[Result], Result]) -> None:
-        """Change the results of walks that began with any key and visited this exchange; forget the others."""
-        for dead_letter_routes in list(self._through.get(exchange, {}).values()):
-            self._drop([way for way in dead_letter_routes if way[1] is not None])
-        for way in self._through.get(exchange, {}).get(None, ()):
-            kept = self._found[way]
-            self._found[way] = kept._replace(result=update(kept.result))
+        """Update the results of walks with any key that visited this exchange; forget its other results."""
+        for cache_keys in list(self._by_visited.get(exchange, {}).values()):
+            self._drop([cache_key for cache_key in cache_keys if cache_key[1] is not None])
+        for cache_key in self._by_visited.get(exchange, {}).get(None, ()):
+            cached = self._results[cache_key]
+            self._results[cache_key] = cached._replace(result=update(cached.result))
 
-    def _drop(self, dead_letter_routes: Collection[Way]) -> None:
-        for way in list(dead_letter_routes):
-            _, visited, key = self._found.pop(way)
+    def _drop(self, cache_keys: Collection[CacheKey]) -> None:
+        for cache_key in list(cache_keys):
+            _, visited, key = self._results.pop(cache_key)
             for exchange in visited:
-                by_key = self._through[exchange]
-                by_key[key].remove(way)
+                by_key = self._by_visited[exchange]
+                by_key[key].remove(cache_key)
                 if not by_key[key]:
                     del by_key[key]
                 if not by_key:
-                    del self._through[exchange]
+                    del self._by_visited[exchange]
 
 
 ALTERNATE: Final = "alternate-exchange"
@@ -129,110 +127,108 @@ _NO_HEADERS: Final[Table] = {}
 
 class RoutingResult(NamedTuple):
     queues: tuple[QueueId, ...]
-    copies: Copies  # if some are blind, the headers are stored without them
+    copies: Copies  # with BCC keys, the stored headers lack BCC
 
 
-class _CachedRoute(NamedTuple):
+class _Exchange(NamedTuple):
     row: ExchangeRow
     matcher: Matcher
-    bound: dict[BindingId, BindingRow]  # from it
+    bindings: dict[BindingId, BindingRow]  # from this exchange
 
 
 class Routing:
     __slots__ = (
         "_alternate_of",
+        "_by_destination",
         "_default",
         "_exchanges",
         "_names",
         "_queue_names",
         "_queues",
         "_reachable",
-        "_remembered",
-        "_to",
+        "_results",
         "version",
     )
 
     def __init__(self) -> None:
-        self._exchanges: dict[ExchangeId, _CachedRoute] = {}
+        self._exchanges: dict[ExchangeId, _Exchange] = {}
         self._names: dict[str, ExchangeId] = {}
         self._queues: dict[QueueId, str] = {}
         self._queue_names: dict[str, QueueId] = {}
-        self._to: dict[Destination, dict[BindingId, BindingRow]] = {}
-        self._alternate_of: dict[str, set[ExchangeId]] = {}  # by name: the exchanges whose alternate it is, or would be
+        self._by_destination: dict[Destination, dict[BindingId, BindingRow]] = {}
+        self._alternate_of: dict[str, set[ExchangeId]] = {}  # by name of the alternate, which need not exist
         self._default: ExchangeId | None = None
-        self._remembered: MatchCache[RoutingResult] = MatchCache()
+        self._results: MatchCache[RoutingResult] = MatchCache()
         self._reachable: MatchCache[frozenset[QueueId]] = MatchCache()
-        self.version = 0  # grows with every change of rows: what somebody else remembers is good as long as it stays
+        self.version = 0  # incremented by every change of rows: caches elsewhere compare it
 
     # ---------------------------------------------------------------------------------------------------- messages
 
     def publish(self, exchange: ExchangeId, routing_key: str, headers: Table = _NO_HEADERS) -> RoutingResult:
-        """For a client's message."""
-        known = self._known(exchange)
-        if known.row.internal:
-            raise InternalExchange(known.row.name)
+        """Route a client's message."""
+        source = self._get(exchange)
+        if source.row.internal:
+            raise InternalExchange(source.row.name)
         return self.forward(exchange, routing_key, headers)
 
     def forward(self, exchange: ExchangeId, routing_key: str, headers: Table = _NO_HEADERS) -> RoutingResult:
-        """For the broker's own messages (dead letters): internal exchanges take them."""
+        """Route a message of the broker (dead letters): internal exchanges accept it."""
         copies = copies_of(headers) if headers else NO_COPIES
         if copies is not NO_COPIES:
             keys = dict.fromkeys((routing_key, *copies.open, *copies.blind))
-            return RoutingResult(self._walk(self._known(exchange), keys, headers)[0], copies)
-        if (found := self._remembered.get((exchange, routing_key))) is not None:
+            return RoutingResult(self._walk(self._get(exchange), keys, headers)[0], copies)
+        if (found := self._results.get((exchange, routing_key))) is not None:
             return found
-        queues, looked_at_headers, visited = self._walk(self._known(exchange), (routing_key,), headers)
+        queues, used_headers, visited = self._walk(self._get(exchange), (routing_key,), headers)
         routed = RoutingResult(queues, NO_COPIES)
-        if not looked_at_headers:
-            self._remembered.keep((exchange, routing_key), routed, visited)
+        if not used_headers:
+            self._results.put((exchange, routing_key), routed, visited)
         return routed
 
     def _walk(
-        self, first: _CachedRoute, keys: Iterable[str], headers: Table
+        self, first: _Exchange, keys: Iterable[str], headers: Table
     ) -> tuple[tuple[QueueId, ...], bool, set[ExchangeId]]:
-        """The queues, whether headers were looked at on the way, and the exchanges that were visited."""
+        """The queues, whether an exchange on the way uses headers, and the visited exchanges."""
         queues: set[QueueId] = set()
         seen = {first.row.id}
         open_ = [first]
-        looked_at_headers = False
+        used_headers = False
         while open_:
-            known = open_.pop()
-            looked_at_headers |= known.matcher.looks_at_headers
-            found = {each for key in keys for each in known.matcher.match(key, headers)} or self._alternate(known)
+            source = open_.pop()
+            used_headers |= source.matcher.uses_headers
+            found = {each for key in keys for each in source.matcher.match(key, headers)} or self._alternate(source)
             for queue, exchange in found:
                 if queue is not None:
                     queues.add(queue)
                 elif exchange is not None and exchange not in seen:
                     seen.add(exchange)
                     open_.append(self._exchanges[exchange])
-        return tuple(sorted(queues)), looked_at_headers, seen
+        return tuple(sorted(queues)), used_headers, seen
 
     def reachable(self, exchange: ExchangeId, routing_key: str | None = None) -> frozenset[QueueId]:
-        """All queues that a message may come to from there: with this key, or with any, and with whatever headers, but
-        for further keys in them. Remembered until a row of an exchange on the way changes."""
+        """All queues that a message may reach: with this key, or with any, and with any headers, except the keys in CC
+        and BCC. Cached until a row of an exchange on the way changes."""
         found = self._reachable.get((exchange, routing_key))
         if found is None:
-            found, visited, is_any = self._reached(self._known(exchange), routing_key)
-            self._reachable.keep((exchange, routing_key), found, visited, is_any)
+            found, visited, is_any = self._reached(self._get(exchange), routing_key)
+            self._reachable.put((exchange, routing_key), found, visited, is_any)
         return found
 
-    def _reached(
-        self, first: _CachedRoute, routing_key: str | None
-    ) -> tuple[frozenset[QueueId], set[ExchangeId], bool]:
-        """The queues, the exchanges visited, and whether bindings of any key were followed."""
+    def _reached(self, first: _Exchange, routing_key: str | None) -> tuple[frozenset[QueueId], set[ExchangeId], bool]:
+        """The queues, the visited exchanges, and whether bindings with any key were followed."""
         visited: set[ExchangeId] = set()
         if routing_key is not None:
-            matched, looked_at_headers, visited = self._walk(first, (routing_key,), _NO_HEADERS)
-            if not looked_at_headers:
+            matched, used_headers, visited = self._walk(first, (routing_key,), _NO_HEADERS)
+            if not used_headers:
                 return frozenset(matched), visited, False
         queues: set[QueueId] = set()
         seen = {first.row.id}
         open_ = [first]
         while open_:
-            known = open_.pop()
-            if not known.row.name:
+            source = open_.pop()
+            if not source.row.name:
                 return frozenset(self._queues), visited | seen, True
-            for queue, exchange in {*map(destination_of, known.bound.values()), *self._alternate(known)}:
+            for queue, exchange in {*map(destination_of, source.bindings.values()), *self._alternate(source)}:
                 if queue is not None:
                     queues.add(queue)
                 elif exchange is not None and exchange not in seen:
@@ -240,8 +236,8 @@ class Routing:
                     open_.append(self._exchanges[exchange])
         return frozenset(queues), visited | seen, True
 
-    def _alternate(self, known: _CachedRoute) -> set[Destination]:
-        name = _alternate_name(known.row)
+    def _alternate(self, source: _Exchange) -> set[Destination]:
+        name = _alternate_name(source.row)
         id_ = None if name is None else self._names.get(name)
         return set() if id_ is None else {Destination(None, id_)}
 
@@ -254,7 +250,7 @@ class Routing:
             raise Misuse(f"there is an exchange {row.name!r} already", "remove that one first")
         if row.name and row.type not in KINDS:
             raise UnknownExchangeType(row.type)
-        self._exchanges[row.id] = _CachedRoute(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
+        self._exchanges[row.id] = _Exchange(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
         self._names[row.name] = row.id
         if not row.name:
             self._default = row.id
@@ -263,21 +259,21 @@ class Routing:
         self._exchange_changed(row.id, row.name)
 
     def remove_exchange(self, id_: ExchangeId) -> list[BindingRow]:
-        """The bindings from it and to it, which went with it."""
-        known = self._known(id_)
-        gone = {**known.bound, **self._to.get(Destination(None, id_), {})}
-        for binding in gone.values():
+        """Returns the bindings from it and to it, which are removed as well."""
+        source = self._get(id_)
+        removed = {**source.bindings, **self._by_destination.get(Destination(None, id_), {})}
+        for binding in removed.values():
             self.remove_binding(binding)
         del self._exchanges[id_]
-        del self._names[known.row.name]
-        if not known.row.name:
+        del self._names[source.row.name]
+        if not source.row.name:
             self._default = None
-        if (alternate := _alternate_name(known.row)) is not None:
+        if (alternate := _alternate_name(source.row)) is not None:
             self._alternate_of[alternate].remove(id_)
             if not self._alternate_of[alternate]:
                 del self._alternate_of[alternate]
-        self._exchange_changed(id_, known.row.name)
-        return list(gone.values())
+        self._exchange_changed(id_, source.row.name)
+        return list(removed.values())
 
     def add_queue(self, row: QueueRow) -> None:
         if self._queue_names.get(row.name, row.id) != row.id:
@@ -287,88 +283,87 @@ class Routing:
         self._queue_changed(row.name)
 
     def remove_queue(self, id_: QueueId) -> list[BindingRow]:
-        """The bindings to it, which went with it."""
+        """Returns the bindings to it, which are removed as well."""
         if id_ not in self._queues:
             raise Misuse(f"there is no queue {id_}")
-        gone = list(self._to.get(Destination(id_, None), {}).values())
-        for binding in gone:
+        removed = list(self._by_destination.get(Destination(id_, None), {}).values())
+        for binding in removed:
             self.remove_binding(binding)
         name = self._queues.pop(id_)
         del self._queue_names[name]
         self._queue_changed(name)
-        return gone
+        return removed
 
     def add_binding(self, row: BindingRow) -> None:
-        source = self._known(row.source_id)
+        source = self._get(row.source_id)
         if row.exchange_id is not None:
-            self._known(row.exchange_id)
+            self._get(row.exchange_id)
         elif row.queue_id not in self._queues:
             raise Misuse(f"there is no queue {row.queue_id} to bind")
         self.version += 1
-        self._remembered.forget(row.source_id)
+        self._results.forget(row.source_id)
         if row.queue_id is not None:
             added = {row.queue_id}
             self._reachable.update_any(row.source_id, lambda queues: queues | added)
         else:
             self._reachable.forget(row.source_id)
         source.matcher.add(row)
-        source.bound[row.id] = row
-        self._to.setdefault(destination_of(row), {})[row.id] = row
+        source.bindings[row.id] = row
+        self._by_destination.setdefault(destination_of(row), {})[row.id] = row
 
     def remove_binding(self, row: BindingRow) -> None:
-        """What is not bound can be unbound."""
+        """Does nothing if there is no such binding."""
         source = self._exchanges.get(row.source_id)
-        if source is None or row.id not in source.bound:
+        if source is None or row.id not in source.bindings:
             return
         self._bindings_changed(row.source_id)
-        bound = source.bound.pop(row.id)  # as it was added, whatever the caller's row says of its key
+        bound = source.bindings.pop(row.id)  # as it was added: the caller's row may have another key
         source.matcher.remove(bound)
-        there = self._to[destination_of(bound)]
-        del there[row.id]
-        if not there:
-            del self._to[destination_of(bound)]
+        others = self._by_destination[destination_of(bound)]
+        del others[row.id]
+        if not others:
+            del self._by_destination[destination_of(bound)]
 
-    # --------------------------------------------------------------------------------------------------- questions
+    # ----------------------------------------------------------------------------------------------------- queries
 
     def exchange(self, name: str) -> ExchangeRow | None:
         id_ = self._names.get(name)
         return None if id_ is None else self._exchanges[id_].row
 
-    def is_remembered(self, exchange: ExchangeId, routing_key: str) -> bool:
-        """Whether the way of such a message is known, whatever its headers: but for CC and BCC, which are asked for
-        besides."""
-        return (exchange, routing_key) in self._remembered
+    def is_cached(self, exchange: ExchangeId, routing_key: str) -> bool:
+        """Whether the result for this key is cached, so independent of headers. The caller checks CC and BCC."""
+        return (exchange, routing_key) in self._results
 
     @property
     def exchange_count(self) -> int:
         return len(self._exchanges)
 
     def is_used(self, id_: ExchangeId) -> bool:
-        """Whether anything is bound from it: what auto-delete and if-unused ask."""
-        return bool(self._known(id_).bound)
+        """Whether it has a binding, for auto-delete and if-unused."""
+        return bool(self._get(id_).bindings)
 
     def _bindings_changed(self, source: ExchangeId) -> None:
         self.version += 1
-        self._remembered.forget(source)
+        self._results.forget(source)
         self._reachable.forget(source)
 
     def _exchange_changed(self, id_: ExchangeId, name: str) -> None:
-        """Walks that visited it, and those that visited an exchange whose alternate it is."""
+        """Forget walks that visited it, or an exchange whose alternate it is."""
         for each in (id_, *self._alternate_of.get(name, ())):
             self._bindings_changed(each)
 
     def _queue_changed(self, name: str) -> None:
-        """A queue without bindings is found by the default exchange only, by its name."""
+        """A queue without bindings is reached through the default exchange only, by its name."""
         self.version += 1
         if self._default is not None:
-            self._remembered.forget_key(self._default, name)
+            self._results.forget_key(self._default, name)
             self._reachable.forget_key(self._default, name)
 
-    def _known(self, id_: ExchangeId) -> _CachedRoute:
-        known = self._exchanges.get(id_)
-        if known is None:
+    def _get(self, id_: ExchangeId) -> _Exchange:
+        source = self._exchanges.get(id_)
+        if source is None:
             raise UnknownExchange(id_)
-        return known
+        return source
 
 
 def _alternate_name(row: ExchangeRow) -> str | None:

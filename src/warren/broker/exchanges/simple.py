@@ -1,21 +1,13 @@
-"""What every kind of exchange can do: hold bindings, and say which of them a message meets.
+"""The matcher protocol of exchange types, and the simple types: default, direct and fanout.
 
     binding (a row of the catalog) ──add / remove──▶ Matcher ──match(routing key, headers)──▶ destinations
 
-A kind of exchange is nothing but such a matcher. It knows neither names nor other exchanges; the walk from exchange to
-exchange is routing.py's.
+An exchange type is a matcher: it holds the bindings of one exchange, and finds those that a message matches. It knows
+no names and no other exchanges; `routing` walks from exchange to exchange. `topic` and `headers` have modules of their
+own.
 
-Always true: adding a binding twice is adding it once, what is not there can be removed, and what was removed leaves
-nothing behind. One destination may come several times, by several bindings: whoever walks counts it once.
-
-The default exchange: the routing key is the name of a queue.
-
-It has no bindings of its own. Every queue is bound to it by being there, so it looks at the same table of names that
-whoever declares and deletes queues keeps.
-
-A direct exchange: the binding's key and the message's are the same text.
-
-A fanout exchange: every binding, whatever the message says.
+Invariants: adding a binding twice is the same as adding it once; removing an unknown one does nothing; a removed one
+leaves nothing behind. A destination may occur several times, by several bindings; `routing` counts it once.
 """
 
 from __future__ import annotations
@@ -36,8 +28,8 @@ class Destination(NamedTuple):
 
 class Matcher(Protocol):
     @property
-    def looks_at_headers(self) -> bool:
-        """If it does, the routing key alone does not say where a message goes."""
+    def uses_headers(self) -> bool:
+        """Whether the routing key alone does not determine the destinations."""
         ...
 
     def add(self, binding: BindingRow) -> None: ...
@@ -52,12 +44,14 @@ def destination_of(binding: BindingRow) -> Destination:
 
 
 class Default:
-    looks_at_headers = False
+    """Every queue is bound by its name, without a row: the matcher reads the routing's table of queue names."""
+
+    uses_headers = False
 
     __slots__ = ("_queues",)
 
     def __init__(self, queues: Mapping[str, QueueId]) -> None:
-        self._queues = queues  # not a copy: names come and go
+        self._queues = queues  # shared with the routing, not a copy
 
     def add(self, binding: BindingRow) -> None:
         raise Misuse("the default exchange takes no bindings", "use another exchange")
@@ -71,7 +65,9 @@ class Default:
 
 
 class Direct:
-    looks_at_headers = False
+    """The binding key equals the routing key."""
+
+    uses_headers = False
 
     __slots__ = ("_by_key",)
 
@@ -92,7 +88,9 @@ class Direct:
 
 
 class Fanout:
-    looks_at_headers = False
+    """All bindings match every message."""
+
+    uses_headers = False
 
     __slots__ = ("_bound",)
 

@@ -1,22 +1,22 @@
-"""A topic exchange: keys are words between dots, and a binding's key is a pattern of them.
+"""Topic exchange: routing keys are words separated by dots, and a binding key is a pattern of words.
 
     logs.*.error   * is one word                      root ─ logs ─ * ─ error •
     logs.#         # is any number of words, or none            └ # •
     #.error                                           root ─ # ─ error •
 
-Patterns share a trie. A message's words are taken one after the other, and what is kept is the set of nodes at which
-the words so far may have arrived:
+Patterns share a trie. `match` takes the words of a message one by one, and keeps the set of nodes that the words so far
+may have reached:
 
-    a word leads     from a node to its child of that word and to its child *
-    no word leads    from a node to its child #
-    a node # stays   where it is, whatever the word
+    a word           leads from a node to its child of that word and to its child *
+    no word          leads from a node to its child #
+    a node #         stays in the set, whatever the word
 
-Always true: a node is in the set once, however many ways lead there. So a message costs at most its words times the
-trie's nodes; patterns full of # cannot make it cost more. Nothing calls itself: depth is a loop.
+Invariant: a node is in the set once, however many paths lead to it. So a message costs at most its words times the
+trie's nodes, also with patterns full of #. There is no recursion.
 
-As in RabbitMQ the empty key has no words at all (# matches it, * does not), and between two dots is a word of no
-letters, which * matches. A word of a message that reads "#" or "*" needs no care: where there is such a child, the
-pattern matches that word anyway.
+As in RabbitMQ the empty key has no words (# matches it, * does not), and two adjacent dots enclose an empty word, which
+* matches. A message's word "#" or "*" needs no special case: where there is such a child, its pattern matches that word
+anyway.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ ANY = "#"
 
 
 class _Node:
-    __slots__ = ("ends", "handles", "is_any")
+    __slots__ = ("children", "ends", "is_any")
 
     def __init__(self, is_any: bool = False) -> None:
-        self.handles: dict[str, _Node] = {}
-        self.ends: dict[BindingId, Destination] = {}  # of patterns whose last word this is
+        self.children: dict[str, _Node] = {}
+        self.ends: dict[BindingId, Destination] = {}  # patterns whose last word this is
         self.is_any = is_any
 
 
 class Topic:
-    looks_at_headers = False
+    uses_headers = False
 
     __slots__ = ("_root",)
 
@@ -52,39 +52,39 @@ class Topic:
     def add(self, binding: BindingRow) -> None:
         node = self._root
         for word in words_of(binding.routing_key):
-            node = node.handles.setdefault(word, _Node(word == ANY))
+            node = node.children.setdefault(word, _Node(word == ANY))
         node.ends[binding.id] = destination_of(binding)
 
     def remove(self, binding: BindingRow) -> None:
-        """Takes the nodes along that lead nowhere any more."""
+        """Also removes nodes that lead nowhere any more."""
         node = self._root
-        way: list[tuple[_Node, str]] = []
+        path: list[tuple[_Node, str]] = []
         for word in words_of(binding.routing_key):
-            if word not in node.handles:
+            if word not in node.children:
                 return
-            way.append((node, word))
-            node = node.handles[word]
+            path.append((node, word))
+            node = node.children[word]
         node.ends.pop(binding.id, None)
-        for parent, word in reversed(way):
-            handle = parent.handles[word]
-            if handle.ends or handle.handles:
+        for parent, word in reversed(path):
+            child = parent.children[word]
+            if child.ends or child.children:
                 return
-            del parent.handles[word]
+            del parent.children[word]
 
     def match(self, routing_key: str, headers: Table) -> Iterable[Destination]:
-        here: dict[_Node, None] = {}  # a set that keeps its order
-        _arrive(here, self._root)
+        reached: dict[_Node, None] = {}  # an ordered set
+        _add_node(reached, self._root)
         for word in words_of(routing_key):
-            here = _after(word, here)
-        return [destination for node in here for destination in node.ends.values()]
+            reached = _after(word, reached)
+        return [destination for node in reached for destination in node.ends.values()]
 
     @property
     def node_count(self) -> int:
-        """What the trie holds; the root alone is 1."""
+        """Nodes of the trie; the root alone is 1."""
         count, open_ = 0, [self._root]
         while open_:
             count += 1
-            open_.extend(open_.pop().handles.values())
+            open_.extend(open_.pop().children.values())
         return count
 
 
@@ -92,18 +92,19 @@ def words_of(key: str) -> list[str]:
     return key.split(".") if key else []
 
 
-def _after(word: str, here: dict[_Node, None]) -> dict[_Node, None]:
-    there: dict[_Node, None] = {}
-    for node in here:
+def _after(word: str, reached: dict[_Node, None]) -> dict[_Node, None]:
+    """The nodes that are reached with one more word."""
+    following: dict[_Node, None] = {}
+    for node in reached:
         if node.is_any:
-            _arrive(there, node)
-        _arrive(there, node.handles.get(word))
-        _arrive(there, node.handles.get(ONE))
-    return there
+            _add_node(following, node)
+        _add_node(following, node.children.get(word))
+        _add_node(following, node.children.get(ONE))
+    return following
 
 
-def _arrive(there: dict[_Node, None], node: _Node | None) -> None:
-    """At this node, and at every # behind it, for these need no word."""
-    while node is not None and node not in there:
-        there[node] = None
-        node = node.handles.get(ANY)
+def _add_node(reached: dict[_Node, None], node: _Node | None) -> None:
+    """Add this node, and the # nodes below it, which need no word."""
+    while node is not None and node not in reached:
+        reached[node] = None
+        node = node.children.get(ANY)

@@ -162,7 +162,9 @@ class _Cutting:
 
     def _check(self, adjacent: Header | None) -> None:
         """A block just outside the wanted epochs must be good: else its header may have a wrong epoch or size."""
-        if adjacent is not None and not isinstance(check_block(self._view, adjacent.offset, self._end.identity), Header):
+        if adjacent is not None and not isinstance(
+            check_block(self._view, adjacent.offset, self._end.identity), Header
+        ):
             raise _Lost
 
     def headers(self, border: Border) -> Iterator[Header]:
@@ -177,7 +179,9 @@ class _Cutting:
             raise _Lost
 
     def _is_plausible(self, header: Header, epoch: Epoch) -> bool:
-        if header.format > FORMAT_VERSION and isinstance(check_block(self._view, header.offset, self._end.identity), Header):
+        if header.format > FORMAT_VERSION and isinstance(
+            check_block(self._view, header.offset, self._end.identity), Header
+        ):
             require_known_format(header, self._path)
         is_ordered = header.epoch >= epoch or header.kind == BlockKind.FILE_HEADER
         return is_ordered and header.format <= FORMAT_VERSION and header.end <= self._end.end

@@ -1,4 +1,4 @@
-"""What the log does not cover is refused; whoever forces it gets what the log has, and nothing is thrown away."""
+"""What the log does not cover is refused; with --force the log's rows are used, and nothing is thrown away."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def queue_names_in(place: SqlPlace) -> list[str]:
 
 def test_sql_of_another_log_is_set_aside_when_it_is_forced(places: SqlPlaces) -> None:
     """C-21: it is made of this log's rows, and what was there is kept."""
-    stage, stranger = CatalogStage(places.new(), seed=1), CatalogStage(places.new(), seed=2)
-    declared(stranger.begin(), home(stranger.catalog).id, "theirs")
-    stranger.stop()
+    stage, foreign = CatalogStage(places.new(), seed=1), CatalogStage(places.new(), seed=2)
+    declared(foreign.begin(), home(foreign.catalog).id, "theirs")
+    foreign.stop()
     declared(stage.begin(), home(stage.catalog).id, "ours")
     seen = rows_in_sql(stage.catalog)
     stage.stop()
-    stage.place = stranger.place
+    stage.place = foreign.place
     with pytest.raises(ForeignCatalog, match="never was on"):
         stage.begin()
     stage.database.close()
@@ -71,12 +71,12 @@ def crowded(stage: CatalogStage) -> list[QueueRow]:
     made = [declared(stage.catalog, here.id, name) for name in ("lost", "kept")]
     for queue in made:
         bound(stage.catalog, "amq.topic", queue, queue.name)
-    ann = stage.catalog.change(lambda change: users.put(change, "ann", "hash", "scrypt"))
-    stage.catalog.change(lambda change: permissions.put(change, ann.id, here.id, ".*", ".*", ".*"))
+    ann = stage.catalog.change(lambda writer: users.put(writer, "ann", "hash", "scrypt"))
+    stage.catalog.change(lambda writer: permissions.put(writer, ann.id, here.id, ".*", ".*", ".*"))
     return made
 
 
-def test_a_log_that_lacks_a_queue_goes_on_without_it_when_it_is_forced(places: SqlPlaces) -> None:
+def test_a_log_that_lacks_a_queue_continues_without_it_when_forced(places: SqlPlaces) -> None:
     """C-21: its bindings go too, into a file first; SQL as it was, with the queue, is set aside."""
     stage = CatalogStage(places.new())
     lost = crowded(stage)[0]
@@ -106,10 +106,10 @@ def test_rows_that_refer_to_nothing_are_kept_in_a_file(place: SqlPlace) -> None:
     catalog = forced(stage)
     assert names(catalog) == ["kept"]
     check(catalog, stage.database)
-    assert "given up: 1 of kind queue, 1 of kind binding" in catalog.problems[1]
+    assert "dropped: 1 of kind queue, 1 of kind binding" in catalog.problems[1]
     files, directory = stage.disk, f"{stage.database.directory}/{SET_ASIDE}"
-    [told] = [name for name in files.list(directory) if name.startswith("catalog-rows-")]
-    file = files.open(f"{directory}/{told}")
+    [name] = [name for name in files.list(directory) if name.startswith("catalog-rows-")]
+    file = files.open(f"{directory}/{name}")
     [line] = file.read_at(0, file.size()).decode().splitlines()
     file.close()
     key, value = (bytes.fromhex(each) for each in line.split())

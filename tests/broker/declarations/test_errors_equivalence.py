@@ -9,13 +9,13 @@ import pytest
 from warren.amqp import types
 from warren.amqp.errors import PeerError
 from warren.base.ids import QueueId, VhostId
-from warren.broker.declarations.errors import check_queue
+from warren.broker.declarations.errors import check_same_queue
 from warren.catalog.queues import QueueRow
 
 
 def again(there: Any, asked: Any) -> None:
     row = QueueRow(QueueId(1), VhostId(1), "q", False, False, False, {"x-message-ttl": there})
-    check_queue("queue 'q' in vhost '/'", row, False, False, {"x-message-ttl": asked})
+    check_same_queue("queue 'q' in vhost '/'", row, False, False, {"x-message-ttl": asked})
 
 
 def test_a_number_is_itself_however_wide_it_was_sent() -> None:

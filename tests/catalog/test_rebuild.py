@@ -1,4 +1,4 @@
-"""SQL becomes what the log says, whichever of them is ahead; what the log does not cover is refused by name."""
+"""SQL is rebuilt from the log, whichever of them is ahead; what the log does not cover is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warren.base.threads import SystemThreads
 from warren.catalog import permissions, queues, users, vhosts
 from warren.catalog import permissions as topic_permissions
 from warren.catalog.catalog import Catalog
-from warren.catalog.rebuild import ForeignCatalog, bring, read_mark
+from warren.catalog.rebuild import ForeignCatalog, read_mark, rebuild_sql
 from warren.catalog.rows import CATALOG, LAST_CHANGE, LastChange, RowKind, encode, key_of
 from warren.catalog.schema import queues as queue_rows
 from warren.catalog.sql import SqlPlace
@@ -34,18 +34,18 @@ def busy(stage: CatalogStage) -> list[dict[Any, Any]]:
     seen = [rows_in_sql(catalog)]
     bound(catalog, "amq.topic", kept[0], "a")
     seen.append(rows_in_sql(catalog))
-    catalog.change(lambda change: queues.delete(change, kept[0].id))
+    catalog.change(lambda writer: queues.delete(writer, kept[0].id))
     seen.append(rows_in_sql(catalog))
     declared(catalog, here.id, "q0")  # the name again, with another id
     seen.append(rows_in_sql(catalog))
-    catalog.change(lambda change: vhosts.describe(change, here.id, "changed", ["x"]))
+    catalog.change(lambda writer: vhosts.describe(writer, here.id, "changed", ["x"]))
     seen.append(rows_in_sql(catalog))
     return seen
 
 
 @pytest.mark.parametrize("lost", range(10))
 def test_sql_that_lost_its_last_transactions_gets_them_from_the_log(lost: int) -> None:
-    """C-21: a catalog older than the log's queues is brought up before anybody looks for a queue."""
+    """C-21: a catalog older than the log's queues is brought up before a queue is looked up."""
     stage = CatalogStage()
     seen = busy(stage)
     stage.stop()
@@ -69,17 +69,17 @@ def test_what_the_store_has_taken_and_what_it_has_not_are_both_seen(mode: Mode) 
     stage.stop()
 
 
-def statements_of_bringing(stage: CatalogStage) -> list[str]:
-    """What SQL is told when it is brought to what the log of a stopped stage says."""
+def statements_of_rebuild(stage: CatalogStage) -> list[str]:
+    """The SQL statements of a rebuild from the log of a stopped stage."""
     database, sql = stage.open(), stage.place.open()
-    told: list[str] = []
-    event.listen(sql.connection, "before_cursor_execute", lambda *heard: told.append(heard[2]))
+    statements: list[str] = []
+    event.listen(sql.connection, "before_cursor_execute", lambda *values: statements.append(values[2]))
     view = database.view_now()
-    bring(sql, view, database.log.manifest.state.timeline)
+    rebuild_sql(sql, view, database.log.manifest.state.timeline)
     view.close()
     sql.close()
     database.close()
-    return told
+    return statements
 
 
 def test_sql_in_step_with_the_log_is_not_written_and_not_read_through() -> None:
@@ -87,9 +87,9 @@ def test_sql_in_step_with_the_log_is_not_written_and_not_read_through() -> None:
     busy(stage)
     stage.stop()
     states = len(stage.forgetful.states)
-    told = statements_of_bringing(stage)
+    statements = statements_of_rebuild(stage)
     assert len(stage.forgetful.states) == states
-    assert all("count(" in each or "applied" in each or each == "BEGIN" for each in told), told
+    assert all("count(" in each or "applied" in each or each == "BEGIN" for each in statements), statements
 
 
 def test_sql_behind_the_log_gets_only_what_is_newer() -> None:
@@ -97,8 +97,8 @@ def test_sql_behind_the_log_gets_only_what_is_newer() -> None:
     busy(stage)
     stage.stop()
     stage.forgetful.lose(1)
-    told = statements_of_bringing(stage)
-    written = [each.split()[:2] for each in told if each.split()[0] in ("INSERT", "UPDATE", "DELETE")]
+    statements = statements_of_rebuild(stage)
+    written = [each.split()[:2] for each in statements if each.split()[0] in ("INSERT", "UPDATE", "DELETE")]
     assert written == [["UPDATE", "vhosts"], ["UPDATE", "applied"]]
 
 
@@ -111,10 +111,10 @@ def test_sql_of_an_earlier_day_gets_what_it_lacks_from_the_log(places: SqlPlaces
     stage.stop()
     earlier = places.copy(stage.place)
     stage.begin()
-    stage.catalog.change(lambda change: queues.delete(change, gone.id))
+    stage.catalog.change(lambda writer: queues.delete(writer, gone.id))
     bound(stage.catalog, "amq.topic", kept)
     declared(stage.catalog, here.id, "gone")
-    stage.catalog.change(lambda change: vhosts.describe(change, here.id, "changed", ["x"]))
+    stage.catalog.change(lambda writer: vhosts.describe(writer, here.id, "changed", ["x"]))
     seen = rows_in_sql(stage.catalog)
     stage.stop()
     stage.place = earlier
@@ -137,15 +137,15 @@ def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too(place: SqlPlace) -
     catalog = earlier.begin()
     assert names(catalog) == ["kept"]
     check(catalog, earlier.database)
-    assert "what came behind it is not in the log" in catalog.problems[0]
+    assert "later changes are not in the log" in catalog.problems[0]
     assert later.id not in catalog.queue_ids()
-    assert not earlier.again().problems, "it is told once"
+    assert not earlier.again().problems, "it is reported once"
     earlier.stop()
 
 
 def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) -> None:
     """X-02: a log restored to an epoch has the catalog of that epoch, whatever SQL says. C-21: from then on SQL is the
-    fork's, and whoever goes on with the log that was left is refused."""
+    fork's, and the log that was left is refused by it."""
     stage = CatalogStage(place, mode=Mode.OFF)
     here = home(stage.begin())
     declared(stage.catalog, here.id, "kept")
@@ -156,9 +156,7 @@ def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) 
     stage.database.log.cut(at).write_to(environment.files, environment.threads, environment.rng, "fork/log")
     stage.stop()
 
-    fork = Database.open(
-        "fork", lambda _, line: VolatileStore(line), stage.log_settings, stage.reflection, environment
-    )
+    fork = Database.open("fork", lambda _, line: VolatileStore(line), stage.log_settings, stage.reflection, environment)
     assert fork.log.manifest.state.timeline.ancestry
     catalog = Catalog.open(fork, stage.place, SystemThreads())
     assert names(catalog) == ["kept"]
@@ -174,21 +172,21 @@ def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) 
 
 def test_sql_of_a_timeline_that_the_log_never_had_is_refused_and_not_touched(places: SqlPlaces) -> None:
     """C-21: a gap that the log does not cover is refused, with what to do."""
-    stage, stranger = CatalogStage(places.new(), seed=1), CatalogStage(places.new(), seed=2)
-    declared(stranger.begin(), home(stranger.catalog).id, "theirs")
-    stranger.stop()
+    stage, foreign = CatalogStage(places.new(), seed=1), CatalogStage(places.new(), seed=2)
+    declared(foreign.begin(), home(foreign.catalog).id, "theirs")
+    foreign.stop()
     home(stage.begin())
     stage.stop()
-    stage.place = stranger.place
+    stage.place = foreign.place
     with pytest.raises(ForeignCatalog, match="which this log never was on") as caught:
         stage.begin()
     stage.database.close()
     assert "restore a backup of the log, or name another catalog" in caught.value.hint
-    assert names(stranger.begin()) == ["theirs"]
-    stranger.stop()
+    assert names(foreign.begin()) == ["theirs"]
+    foreign.stop()
 
 
-def test_sql_whose_rows_somebody_removed_is_made_again(place: SqlPlace) -> None:
+def test_sql_whose_rows_were_removed_is_made_again(place: SqlPlace) -> None:
     stage = CatalogStage(place)
     seen = busy(stage)
     stage.stop()
@@ -217,9 +215,9 @@ def test_sql_that_has_a_row_unlike_the_logs_is_set_aside_and_made_again(places: 
     stage = CatalogStage(places.new())
     here = home(stage.begin())
     bound(stage.catalog, "amq.topic", declared(stage.catalog, here.id, "orders"), "order.*")
-    ann = stage.catalog.change(lambda change: users.put(change, "ann", "hash", "sha256"))
-    stage.catalog.change(lambda change: permissions.put(change, ann.id, here.id, "", "", ""))
-    stage.catalog.change(lambda change: topic_permissions.put_topic(change, ann.id, here.id, "amq.topic", "", ""))
+    ann = stage.catalog.change(lambda writer: users.put(writer, "ann", "hash", "sha256"))
+    stage.catalog.change(lambda writer: permissions.put(writer, ann.id, here.id, "", "", ""))
+    stage.catalog.change(lambda writer: topic_permissions.put_topic(writer, ann.id, here.id, "amq.topic", "", ""))
     before = rows_in_sql(stage.catalog)
     stage.stop()
     sql = stage.place.open()
@@ -276,7 +274,7 @@ def test_a_mark_keeps_all_64_bits_of_a_timeline() -> None:
     top = Timeline(TimelineId((1 << 64) - 1), (Ancestor(stage.database.log.manifest.state.timeline.id, Epoch(0)),))
     database = stage.open()
     view = database.view_now()
-    bring(sql, view, top)
+    rebuild_sql(sql, view, top)
     with sql.reading() as connection:
         assert read_mark(connection) == ((1 << 64) - 1, 0)
     view.close()

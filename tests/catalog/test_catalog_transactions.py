@@ -15,10 +15,10 @@ from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, ho
 from warren.base.errors import DiskFailure, OutOfRoom, SyncFailed
 from warren.base.ids import Epoch, VhostId
 from warren.catalog import queues
-from warren.catalog.catalog import _PendingChange
+from warren.catalog.catalog import FunctionChange, _PendingChange
 from warren.catalog.equivalence import Inequivalent
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import CATALOG, LAST_CHANGE, Change
+from warren.catalog.rows import CATALOG, LAST_CHANGE, RowWriter
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def stage() -> Iterator[CatalogStage]:
     made.stop()
 
 
-def declaring(vhost_id: VhostId, name: str) -> Callable[[Change], QueueRow]:
-    return lambda change: queues.declare(change, vhost_id, name)
+def declaring(vhost_id: VhostId, name: str) -> Callable[[RowWriter], QueueRow]:
+    return lambda writer: queues.declare(writer, vhost_id, name)
 
 
 def last_change(stage: CatalogStage) -> int:
@@ -41,19 +41,19 @@ def last_change(stage: CatalogStage) -> int:
     return 0 if found is None else found.version[0]
 
 
-def test_sql_commits_when_the_epoch_is_durable_and_before_anybody_hears_of_it(stage: CatalogStage) -> None:
+def test_sql_commits_when_the_epoch_is_durable_and_before_the_answer(stage: CatalogStage) -> None:
     here = home(stage.catalog)
-    heard: list[str] = []
+    events: list[str] = []
 
     def as_step(name: str, call: Callable[[], None]) -> None:
         in_log = {image["name"] for image in rows_in_log(stage.database).values()}  # of what is durable
-        heard.append(f"{name}, durable: {'orders' in in_log}")
+        events.append(f"{name}, durable: {'orders' in in_log}")
         call()
 
     stage.forgetful.as_step = as_step
     declared(stage.catalog, here.id, "orders")
-    heard.append("answered")
-    assert heard == ["commit, durable: True", "answered"]
+    events.append("answered")
+    assert events == ["commit, durable: True", "answered"]
 
 
 def test_what_sql_refuses_never_reaches_the_log(stage: CatalogStage) -> None:
@@ -88,7 +88,7 @@ def test_a_change_of_a_later_epoch_begins_another_sql_transaction(stage: Catalog
     assert len(stage.forgetful.states) == before + 1
     assert stage.catalog.applied == first
     stage.catalog.settle(first)
-    assert stage.catalog.applied == first, "nobody waits for those who came later"
+    assert stage.catalog.applied == first, "an answer does not wait for later changes"
     stage.catalog.settle(second)
     assert stage.catalog.applied == second
 
@@ -114,13 +114,13 @@ def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(sta
     here = home(stage.catalog)
     commit, gate = stage.database.log.commit, Event()
     before, syncs = len(stage.forgetful.states), [0]
-    bring_to_disk = commit._write_and_sync
+    write_and_sync = commit._write_and_sync
 
     def slowly(parts: Any) -> None:
         syncs[0] += 1
         if syncs[0] == 1:
             gate.wait(30)
-        bring_to_disk(parts)
+        write_and_sync(parts)
 
     commit._write_and_sync = slowly  # type: ignore[method-assign]
     threads = [Thread(target=declared, args=(stage.catalog, here.id, f"q{n}")) for n in range(6)]
@@ -129,7 +129,7 @@ def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(sta
         sleep(0.001)
     for thread in threads[1:]:
         thread.start()
-    while len(stage.catalog._projection._waiting) < 5:
+    while len(stage.catalog._waiting) < 5:
         sleep(0.001)
     gate.set()
     for thread in threads:
@@ -140,7 +140,7 @@ def test_changes_that_wait_for_the_disk_share_the_next_epoch_and_transaction(sta
     check(stage.catalog, stage.database)
 
 
-def test_changes_that_wait_for_a_disk_that_fails_are_all_told(stage: CatalogStage) -> None:
+def test_changes_that_wait_for_a_disk_that_fails_all_fail(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     _, epoch = stage.catalog.submit(declaring(here.id, "orders"))
     stage.database.log.commit.open_epoch = Epoch(epoch + 1)  # it has been closed, and is on its way
@@ -148,18 +148,18 @@ def test_changes_that_wait_for_a_disk_that_fails_are_all_told(stage: CatalogStag
     for _ in range(2):
         with pytest.raises(SyncFailed):
             stage.catalog.submit(declaring(here.id, "more"))
-    assert not stage.catalog._projection._waiting
+    assert not stage.catalog._waiting
     stage.catalog.close = stage.database.close = lambda: None  # type: ignore[method-assign]
     stage.database.abandon()
 
 
-def test_a_refusal_takes_all_of_its_own_change_and_nobody_elses_along(stage: CatalogStage) -> None:
+def test_a_refusal_undoes_all_of_its_own_change_and_no_other(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     first, epoch = stage.catalog.submit(declaring(here.id, "orders"))
 
-    def work(change: Change) -> None:
-        queues.declare(change, here.id, "half")
-        queues.declare(change, here.id, "orders", durable=False)
+    def work(writer: RowWriter) -> None:
+        queues.declare(writer, here.id, "half")
+        queues.declare(writer, here.id, "orders", durable=False)
 
     with pytest.raises(Inequivalent):
         stage.catalog.submit(work)
@@ -225,8 +225,8 @@ def test_a_change_stands_when_the_log_has_it_and_its_savepoint_cannot_be_release
     def fail(savepoint: NestedTransaction) -> None:
         raise OperationalError("RELEASE SAVEPOINT", None, Exception("disk I/O error"))
 
-    def work(change: Change) -> QueueRow:
-        made = queues.declare(change, here.id, "orders")
+    def work(writer: RowWriter) -> QueueRow:
+        made = queues.declare(writer, here.id, "orders")
         monkeypatch.setattr(NestedTransaction, "commit", fail)
         return made
 
@@ -238,12 +238,12 @@ def test_a_change_stands_when_the_log_has_it_and_its_savepoint_cannot_be_release
 
 
 def test_an_error_of_sqls_disk_does_not_lose_the_changes_of_others(stage: CatalogStage) -> None:
-    """SQLite rolls back the whole transaction by itself when its disk fails in the middle of one."""
+    """SQLite rolls back the whole transaction on its own when its disk fails in the middle of one."""
     here = home(stage.catalog)
     _, epoch = stage.catalog.submit(declaring(here.id, "orders"))
 
-    def work(change: Change) -> None:
-        change.connection.exec_driver_sql("ROLLBACK")
+    def work(writer: RowWriter) -> None:
+        writer.connection.exec_driver_sql("ROLLBACK")
         raise OperationalError("INSERT", None, Exception("disk I/O error"))
 
     with pytest.raises(DiskFailure, match="disk I/O error"):
@@ -253,21 +253,21 @@ def test_an_error_of_sqls_disk_does_not_lose_the_changes_of_others(stage: Catalo
     check(stage.catalog, stage.database)
 
 
-def test_who_comes_behind_an_error_of_sqls_disk_finds_what_the_log_has(stage: CatalogStage) -> None:
-    """Both are worked off in one go, and SQL is brought up in between."""
+def test_a_change_after_an_error_of_sqls_disk_finds_what_the_log_has(stage: CatalogStage) -> None:
+    """Both are executed together, and SQL is brought up in between."""
     here = home(stage.catalog)
     stage.catalog.submit(declaring(here.id, "orders"))
 
-    def break_down(change: Change) -> None:
-        change.connection.exec_driver_sql("ROLLBACK")
+    def break_down(writer: RowWriter) -> None:
+        writer.connection.exec_driver_sql("ROLLBACK")
         raise OperationalError("INSERT", None, Exception("disk I/O error"))
 
-    def work(change: Change) -> QueueRow | None:
-        queues.declare(change, here.id, "more")
-        return queues.get(change.connection, here.id, "orders")
+    def work(writer: RowWriter) -> QueueRow | None:
+        queues.declare(writer, here.id, "more")
+        return queues.get(writer.connection, here.id, "orders")
 
-    broken = _PendingChange(break_down)
-    stage.catalog._projection._waiting.append(broken)
+    broken = _PendingChange(FunctionChange(break_down), None)
+    stage.catalog._waiting.append(broken)
     assert stage.catalog.change(work) is not None
     assert isinstance(broken.error, DiskFailure)
     assert names(stage.catalog) == ["more", "orders"]
@@ -291,8 +291,8 @@ def test_a_log_that_cannot_be_synced_leaves_sql_where_it_was() -> None:
 def test_an_error_in_the_work_leaves_no_transaction_open(stage: CatalogStage) -> None:
     here = home(stage.catalog)
 
-    def work(change: Change) -> None:
-        queues.declare(change, here.id, "orders")
+    def work(writer: RowWriter) -> None:
+        queues.declare(writer, here.id, "orders")
         raise KeyError("a fault of the caller")
 
     with pytest.raises(KeyError):
