@@ -15,7 +15,7 @@ from tests.broker.stage import BrokerStage, Waiter, bodies, settling
 from warren.base.errors import Refused
 from warren.base.messages import Publication
 from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
-from warren.catalog.equivalence import Inequivalent
+from warren.catalog.rows import Inequivalent
 from warren.testing.memory_files import SYNCED
 
 

@@ -14,9 +14,8 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import QueueId
 from warren.catalog import bindings, exchanges, permissions, queues, users, vhosts
 from warren.catalog.catalog import Catalog, DeletedObjects
-from warren.catalog.equivalence import Inequivalent
 from warren.catalog.rebuild import remove_leftovers
-from warren.catalog.rows import RowKind, RowWriter, row_of
+from warren.catalog.rows import Inequivalent, RowKind, RowWriter, row_of
 from warren.catalog.schema import bindings as binding_rows
 from warren.catalog.schema import queues as queue_rows
 from warren.catalog.sql import sql_error

@@ -16,9 +16,8 @@ from warren.base.errors import DiskFailure, OutOfRoom, SyncFailed
 from warren.base.ids import Epoch, VhostId
 from warren.catalog import queues
 from warren.catalog.catalog import FunctionChange, _PendingChange
-from warren.catalog.equivalence import Inequivalent
 from warren.catalog.queues import QueueRow
-from warren.catalog.rows import CATALOG, LAST_CHANGE, RowWriter
+from warren.catalog.rows import CATALOG, LAST_CHANGE, Inequivalent, RowWriter
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import warren
 from warren.base.errors import Locked, Misuse, Refused
 from warren.broker.errors import NotYours, QueueDeleted, QueueFull, UnknownQueue
-from warren.catalog.equivalence import Inequivalent
+from warren.catalog.rows import Inequivalent
 from warren.embedded.database import Warren
 from warren.embedded.queues import Queue
 from warren.message_store.settings import MessageStoreSettings

@@ -28,9 +28,8 @@ FILES = {"open", "io.open", "os", "pathlib", "mmap", "numpy.memmap", "fcntl", "s
 EVERYTHING = TIME | THREADS | RANDOM | PROCESSES | NETWORK | SQL | FILES
 
 DOORS: dict[str, set[str]] = {
-    "base/environment.py": TIME | RANDOM,
+    "base/environment.py": TIME | RANDOM | {"os"},  # os: called in a forked child
     "base/threads.py": THREADS | {"time"},  # sleeps for no time at all: others may run first
-    "base/process.py": {"os"},  # called in a forked child
     "files/local.py": FILES | {"socket", "time"},  # the holder's text names the host; a dead one is waited for
     "workers/control_socket.py": {"socket", "os"},  # the socket, and its name in the directory
     "workers/process.py": {"subprocess", "os"},  # the child and its environment; standard input, exit

@@ -60,9 +60,8 @@ from warren.base.threads import Condition
 from warren.broker.death_headers import X_DEATH, DeadLetteredProperties, DeathHeaders
 from warren.broker.death_headers import DeathEvent as WrittenDeath
 from warren.broker.death_headers import is_circle as is_written_circle
-from warren.broker.exchanges.cc import OPEN
-from warren.broker.exchanges.errors import BadCopies
-from warren.broker.exchanges.routing import Routing
+from warren.broker.exchanges.routing import OPEN, Routing
+from warren.broker.exchanges.simple import BadCopies
 from warren.broker.queue_arguments import Address, Overflow, QueueArguments, count_within, wall_ms
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
 from warren.queue_index.history_format import DequeueReason

@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 from warren.amqp import frames, types
 from warren.amqp.content import HEADER_HEAD, PERSISTENT
 from warren.amqp.errors import Malformed, Truncated
-from warren.broker.exchanges.cc import OPEN, copies_of
-from warren.broker.exchanges.errors import BadCopies
+from warren.broker.exchanges.routing import OPEN, copies_of
+from warren.broker.exchanges.simple import BadCopies
 
 X_DEATH: Final = "x-death"
 

@@ -44,9 +44,8 @@ from warren.base.ids import Epoch, ExchangeId, QueueId
 from warren.base.messages import WIRE, Origin, Publication
 from warren.broker.dead_letters import behind
 from warren.broker.errors import NotYours, QueueDown, UnknownQueue
-from warren.broker.exchanges.cc import Copies
-from warren.broker.exchanges.errors import UnknownExchange
-from warren.broker.exchanges.routing import RoutingResult
+from warren.broker.exchanges.routing import Copies, RoutingResult
+from warren.broker.exchanges.simple import UnknownExchange
 from warren.broker.queue import Queue
 from warren.broker.queue_arguments import wall_ms
 from warren.broker.queue_handle import QueueHandle

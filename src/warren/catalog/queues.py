@@ -17,8 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from warren.base.errors import Refused
 from warren.base.ids import BindingId, QueueId, VhostId
-from warren.catalog.equivalence import check_same
-from warren.catalog.rows import Arguments, RowKind, RowWriter, checked_name, from_json, image_of, to_json
+from warren.catalog.rows import Arguments, RowKind, RowWriter, check_same, checked_name, from_json, image_of, to_json
 from warren.catalog.schema import bindings, queues
 
 

@@ -34,8 +34,8 @@ from typing import Protocol
 from sqlalchemy import URL, Connection, Engine, RootTransaction, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
+from warren.base.environment import call_in_children, never_destroy
 from warren.base.errors import Damage, DiskFailure, Locked, Misuse, OutOfRoom, Refused, WarrenError
-from warren.base.process import call_in_children, never_destroy
 
 _DAMAGED = ("not a database", "malformed", "file is encrypted", "Could not decode to UTF-8")
 _DAMAGED_CODES = ("XX001", "XX002")

@@ -18,7 +18,7 @@
   Ranges are read in pieces, one thread call per piece.
 * A program without queues loads no queue modules: the settings of queues are imported for types only.
 * One process owns the directory. In a forked child every operation raises `ForkedProcess`, and `close` does nothing
-  (base/process).
+  (base/environment).
 
 `open_database` opens a database on a real machine, with RocksDB, table processes and the configured version buffer; the
 broker uses it too. The simulator opens its own, on fakes. `served` is the control socket of a database that reflects in
@@ -41,9 +41,9 @@ from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from warren.base.environment import OwningProcess
 from warren.base.errors import Misuse
 from warren.base.ids import TimelineId
-from warren.base.process import OwningProcess
 from warren.config.options import directory_path
 from warren.files.environment import Environment
 from warren.files.local import restrict

@@ -46,9 +46,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, call_in_children, forked_process
 from warren.base.errors import DiskFailure, Locked, Misuse, NotFound, OutOfRoom, Refused, SyncFailed, WarrenError
-from warren.base.process import call_in_children, forked_process
 from warren.files.protocol import Buffer, FileStat, join, parent
 
 FAMILIES: dict[int, tuple[type[WarrenError], str]] = {

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, OwningProcess
 from warren.base.errors import Refused
 from warren.base.ids import ChannelId, Epoch, StreamId
-from warren.base.process import OwningProcess
 from warren.base.threads import Threads
 from warren.files.environment import Environment
 from warren.files.local import this_process

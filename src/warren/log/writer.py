@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, OwningProcess
 from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
-from warren.base.process import OwningProcess
 from warren.base.threads import Threads
 from warren.durability.epoch_file import DurableRecord, EpochFile
 from warren.durability.group_commit import GroupCommit

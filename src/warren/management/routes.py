@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-from warren.management import health, queues
+from warren.management import health
+from warren.management import overview as queues
 from warren.management import overview as server
 from warren.management.health import aliveness
 from warren.management.overview import reported_version

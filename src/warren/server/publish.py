@@ -9,7 +9,7 @@ Messages whose properties have to be decoded (`special_of`):
     expiration   a time in ms, as text: becomes a wall time
     user id      must be the publisher's own
 
-Consecutive messages with the same header bytes are decoded once. Stored messages have no BCC (exchanges/cc.py).
+Consecutive messages with the same header bytes are decoded once. Stored messages have no BCC (exchanges/routing.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from warren.amqp.kernels import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
 from warren.amqp.methods import BasicPublish
 from warren.base.environment import Clock
 from warren.broker.auth.permissions import Access, AccessRefused, NameRole, Operation, Right, authorize, authorize_topic
-from warren.broker.exchanges.cc import without_blind
-from warren.broker.exchanges.errors import BadCopies, InternalExchange, UnknownExchange
+from warren.broker.exchanges.routing import without_blind
+from warren.broker.exchanges.simple import BadCopies, InternalExchange, UnknownExchange
 from warren.broker.queue_arguments import wall_ms
 from warren.broker.request_batch import Route, RouteCache
 from warren.broker.vhost import Vhost

@@ -9,8 +9,8 @@ import pytest
 
 from tests.broker.exchanges.rows import binding
 from warren.amqp.types import Float, Long, RawString, Short, Timestamp
-from warren.broker.exchanges.errors import BadBinding
 from warren.broker.exchanges.headers import KINDS, Headers, check_arguments
+from warren.broker.exchanges.simple import BadBinding
 
 
 def is_met(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:

@@ -5,8 +5,8 @@ import pytest
 from tests.broker.exchanges.rows import binding, exchange, queue
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import ExchangeId, QueueId
-from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, UnknownExchangeType
 from warren.broker.exchanges.routing import CACHED_RESULTS_MAX, Routing, load
+from warren.broker.exchanges.simple import InternalExchange, UnknownExchange, UnknownExchangeType
 from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from warren.base.ids import ExchangeId
 from warren.broker.auth.permissions import NameRole, Operation, Right, authorize, authorize_topic
 from warren.broker.declarations.errors import check_not_default, exchange_in, failed, locked, not_found, queue_in
-from warren.broker.exchanges.errors import BadBinding
 from warren.broker.exchanges.headers import check_arguments
+from warren.broker.exchanges.simple import BadBinding
 from warren.broker.vhost import Client, Vhost
 from warren.catalog import bindings, exchanges, queues
 from warren.catalog.bindings import BindingRow

@@ -31,8 +31,7 @@ from typing import Any, NamedTuple
 
 from warren.amqp.types import Table
 from warren.base.ids import BindingId
-from warren.broker.exchanges.errors import BadBinding
-from warren.broker.exchanges.simple import Destination, destination_of
+from warren.broker.exchanges.simple import BadBinding, Destination, destination_of
 from warren.catalog.bindings import BindingRow
 
 MATCH = "x-match"

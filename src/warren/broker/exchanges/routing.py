@@ -1,4 +1,13 @@
-"""Routing in one vhost: from an exchange, a routing key and headers to the queues that get the message.
+"""Sender-selected distribution: the headers CC and BCC add routing keys to a message.
+
+    routing key a, CC [b, c], BCC [d]     is routed by a, b, c and d;  stored without BCC
+
+The message is routed by all its keys at once: a queue that several keys reach gets it once, and an alternate exchange
+is used only if no key matched. Consumers must not see BCC: the stored message has the headers of `without_blind`.
+
+As in RabbitMQ the names are case-sensitive, the value must be an array, and entries that are not text are ignored.
+
+Routing in one vhost: from an exchange, a routing key and headers to the queues that get the message.
 
     publish ──▶ exchange ──binding──▶ queue
                    │ └─────binding──▶ exchange ──▶ …           each exchange is visited once, so cycles end
@@ -30,19 +39,64 @@ Calls come from one thread at a time; nothing here waits. Permissions, `mandator
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from warren.amqp.types import Table
+from warren.amqp.types import RawString, Table
 from warren.base.errors import Misuse
 from warren.base.ids import BindingId, ExchangeId, QueueId
-from warren.broker.exchanges.cc import NO_COPIES, Copies, copies_of
-from warren.broker.exchanges.errors import InternalExchange, UnknownExchange, UnknownExchangeType
 from warren.broker.exchanges.headers import Headers
-from warren.broker.exchanges.simple import Default, Destination, Direct, Fanout, Matcher, destination_of
+from warren.broker.exchanges.simple import (
+    BadCopies,
+    Default,
+    Destination,
+    Direct,
+    Fanout,
+    InternalExchange,
+    Matcher,
+    UnknownExchange,
+    UnknownExchangeType,
+    destination_of,
+)
 from warren.broker.exchanges.topic import Topic
 from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
+
+OPEN = "CC"
+BLIND = "BCC"
+
+
+class Copies(NamedTuple):
+    open: tuple[str, ...] = ()  # the keys in CC
+    blind: tuple[str, ...] = ()  # the keys in BCC
+
+
+NO_COPIES = Copies()
+
+
+def copies_of(headers: Table) -> Copies:
+    if OPEN not in headers and BLIND not in headers:
+        return NO_COPIES
+    return Copies(_keys(headers, OPEN), _keys(headers, BLIND))
+
+
+def without_blind(headers: Table) -> Table:
+    """The headers without BCC; the same table if there is none."""
+    if BLIND not in headers:
+        return headers
+    return {name: value for name, value in headers.items() if name != BLIND}
+
+
+def _keys(headers: Table, name: str) -> tuple[str, ...]:
+    keys = headers.get(name, ())
+    if not isinstance(keys, list | tuple):
+        raise BadCopies(f"the header {name} is a {type(keys).__name__}", "it is an array of strings")
+    return tuple(_text(each) for each in keys if isinstance(each, str | RawString))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+
 
 CACHED_RESULTS_MAX: Final = 16_384
 

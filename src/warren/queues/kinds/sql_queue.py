@@ -55,10 +55,10 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
+from warren.base.environment import call_in_children, never_destroy
 from warren.base.errors import Damage, DiskFailure, Locked, OutOfRoom, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.messages import Origin, Publication, QueuePlace, Run, Slice
-from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.queue_index.batch import IndexBatch
 from warren.queue_index.history_format import DequeueReason

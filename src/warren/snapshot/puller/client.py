@@ -28,8 +28,8 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
+from warren.base.environment import call_in_children, never_destroy
 from warren.base.errors import DiskFailure, WarrenError
-from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.files.protocol import join
 from warren.snapshot.database import REFLECTION_SOCKET, SECONDARY, STORE

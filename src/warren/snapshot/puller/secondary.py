@@ -24,9 +24,9 @@ from weakref import WeakSet
 
 from rocksdict import AccessType, Rdict, ReadOptions
 
+from warren.base.environment import call_in_children, never_destroy
 from warren.base.errors import DiskFailure, Misuse, Refused, WarrenError
 from warren.base.ids import TimelineId
-from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import SystemThreads, Threads
 from warren.files.local import make_private
 from warren.records.columns import EntryColumns

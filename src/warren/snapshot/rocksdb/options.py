@@ -40,8 +40,8 @@ from rocksdict import (
     WriteOptions,
 )
 
+from warren.base.environment import call_in_children
 from warren.base.errors import Damage, DiskFailure, ForkedProcess, Locked, Misuse, OutOfRoom, Refused, WarrenError
-from warren.base.process import call_in_children
 
 _BLOCK_BYTES = 8 << 10
 _METADATA_BLOCK_BYTES = 4 << 10

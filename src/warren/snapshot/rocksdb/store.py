@@ -42,9 +42,9 @@ from weakref import WeakSet
 import numpy as np
 from rocksdict import Rdict, ReadOptions
 
+from warren.base.environment import call_in_children, never_destroy
 from warren.base.errors import Damage, DiskFailure, Misuse, OutOfRoom, Refused, WarrenError
 from warren.base.ids import TimelineId
-from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import SystemThreads, Threads
 from warren.files.local import LocalFiles, make_private
 from warren.files.protocol import Files, join

@@ -48,9 +48,9 @@ from rocksdict import (
     WriteOptions,
 )
 
+from warren.base.environment import call_in_children, never_destroy
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import UINT64_MAX, ChannelId
-from warren.base.process import call_in_children, never_destroy
 from warren.base.threads import Threads
 from warren.log.merge.pool import Positions, copy_strings
 from warren.records.columns import U64, AnyUnsigned, EntryColumns, Heap, NumberColumn, Texts

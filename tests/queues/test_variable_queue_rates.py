@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from warren.queues.rates import Rates
+from warren.queues.variable_queue import Rates
 from warren.testing.fakes import ManualClock
 
 SECOND_NS = 1_000_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from warren.base.environment import OwningProcess, call_in_children
 from warren.base.errors import ForkedProcess, Locked
-from warren.base.process import OwningProcess, call_in_children
 from warren.files.local import LocalFiles
 
 

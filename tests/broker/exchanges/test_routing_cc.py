@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from warren.amqp.types import RawString
-from warren.broker.exchanges.cc import NO_COPIES, copies_of, without_blind
-from warren.broker.exchanges.errors import BadCopies
+from warren.broker.exchanges.routing import NO_COPIES, copies_of, without_blind
+from warren.broker.exchanges.simple import BadCopies
 
 
 def test_keys_come_from_both_headers_and_what_is_no_text_is_passed_over() -> None:
