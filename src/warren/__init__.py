@@ -14,25 +14,33 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from warren.base.errors import (
+    from warren.embedded.database import OpenOptions
+    from warren.embedded.public import (
+        CatalogSettings,
         Damage,
         DiskFailure,
         ForkedProcess,
         Gone,
         Locked,
+        LogSettings,
+        MessageStoreSettings,
         Misuse,
+        Mode,
+        NotYours,
         OutOfRoom,
+        QueueDeleted,
+        QueueDown,
+        QueueFull,
+        QueueSettings,
+        QueuesClosed,
+        ReflectionSettings,
         Refused,
         SyncFailed,
+        UnknownQueue,
+        VariableQueueSettings,
+        Warren,
         WarrenError,
     )
-    from warren.broker.errors import NotYours, QueueDeleted, QueueDown, QueueFull, QueuesClosed, UnknownQueue
-    from warren.catalog.settings import CatalogSettings
-    from warren.embedded.database import OpenOptions, Warren
-    from warren.log.settings import LogSettings
-    from warren.message_store.settings import MessageStoreSettings
-    from warren.queues.settings import QueueSettings, VariableQueueSettings
-    from warren.snapshot.reflection import Mode, ReflectionSettings
 
 __version__ = "0.1.0"
 __all__ = [

@@ -27,6 +27,7 @@ POLICY: dict[str, str] = {
     "broker/confirms.py": TASK,
     "broker/queue_handle.py": TASK,
     "broker/timers.py": TASK,
+    "broker/vhost.py": "callbacks of `Timers`, which runs them in its BackgroundTask",
     "broker/garbage.py": TASK,
     "durability/group_commit.py": "any exception ends the commit for good, and so the process",
     "log/merge/external.py": CALLER,
@@ -38,6 +39,7 @@ POLICY: dict[str, str] = {
     "message_store/collector.py": TASK,
     "server/server.py": f"{LOOP}; results of the pool go to a callback with their exception",
     "server/alarms.py": TASK,
+    "server/vhost_loop.py": LOOP,
     "snapshot/database.py": TASK,
     "snapshot/puller/process.py": "any exception of a thread ends its process, which is an alarm and is started again",
     "snapshot/puller/client.py": TASK,  # and an exception of the listening thread kills the puller: alarm and restart

@@ -141,7 +141,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "unsalted-stale-block", "a block of the file's earlier life is taken for one of this", ("recycle",),
-        (Patch("warren.log.read.blocks:look", unsalted_stale_block),),
+        (Patch("warren.log.read.blocks:check_block", unsalted_stale_block),),
     ),
     Fault(
         "rotated-list-from-directory", "what was rotated is read where the next rotation is at work", ("busy",),
