@@ -91,7 +91,7 @@ def records_of(store: LogStore) -> dict[str, list[bytes]]:
 def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header, list[Write]]]:
     """Blocks of entries that must be there, since the epoch file says so, on the disk and not in the page cache only;
     with their paths and entries. Damage behind that, together with a crash, is where a torn tail can no longer be told
-    from damage (docs/decisions/0002-witness-off-the-path.md)."""
+    from damage (docs/decisions/0002-the-epoch-file-is-written-in-the-background.md)."""
     durable = horizon(disk.crash(CrashModel.SYNCED, SeededRandom(0)), directory)
     found = []
     for name in disk.list(directory):
