@@ -11,8 +11,8 @@ synced. What does not agree with it is damage, however much it looks like a torn
 A slot for E is written only after the sync of E has returned, so that other processes, which read epochs up to here
 and no further, are never shown what a power cut could take back. It is written and synced in the background, at most
 100 ms behind, and at stop: until then E+1's own bytes stand witness for E, for they were not written before E was
-durable (docs/decisions/0002-the-epoch-file-is-written-in-the-background.md). Until the next sync all witnesses go to one and the same slot:
-whatever a power cut makes of it, the other one is whole.
+durable (docs/decisions/0002-the-epoch-file-is-written-in-the-background.md). Until the next sync all witnesses go to
+one and the same slot: whatever a power cut makes of it, the other one is whole.
 """
 
 from __future__ import annotations
