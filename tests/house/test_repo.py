@@ -14,7 +14,7 @@ TARGETS = """
 """
 PAGES = """
     README ARCHITECTURE CONTRIBUTING CHANGELOG
-    docs/glossary docs/configuration docs/operations docs/checklist docs/disasters docs/decisions/README
+    docs/glossary docs/configuration docs/operations docs/checklist docs/failure_model docs/decisions/README
 """
 README_LINES_MAX = 60
 MACHINE_PATH = re.compile(r"(?<![\w.])/(work|root|opt/wheels|opt/pypi)/\w")

@@ -1,5 +1,5 @@
 """Seeded faults of turns, confirms and topology: what a tired engineer might do to the broker. AMQP clients in the
-simulator must find each (`tools.simulator.broker.simulator`). Named in docs/disasters.md."""
+simulator must find each (`tools.simulator.broker.simulator`). Named in docs/failure_model.md."""
 
 from __future__ import annotations
 

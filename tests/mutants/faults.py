@@ -2,7 +2,7 @@
 
 Each replaces one function of the product at run time, in a process of its own (tests/mutants/run.py), and names the
 workloads in which it must show. A fault whose target is no longer there refuses to start: it would be a mutant of
-nothing, and pass for caught or for harmless, whichever the test happens to want. Named in docs/disasters.md.
+nothing, and pass for caught or for harmless, whichever the test happens to want. Named in docs/failure_model.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Seeded faults of the queue side: orders that a tired engineer might turn round. The crash tests of queues must find
-each (tests/broker/test_queue_crashes); `known` states are tried first. Named in docs/disasters.md."""
+each (tests/broker/test_queue_crashes); `known` states are tried first. Named in docs/failure_model.md."""
 
 from __future__ import annotations
 

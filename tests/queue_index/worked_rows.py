@@ -55,7 +55,7 @@ ROWS: tuple[tuple[str, bytes, tuple[tuple[int, str], ...]], ...] = (
         ),
     ),
     (
-        "run row: two messages of 5000 bytes, which are in the message store; nothing is known of where they came from",
+        "run row: two messages of 5000 bytes, which are in the message store; origin unknown",
         run_key(3, 258) + encode_run(ELSEWHERE, None),
         (
             *KEY,
@@ -69,7 +69,7 @@ ROWS: tuple[tuple[str, bytes, tuple[tuple[int, str], ...]], ...] = (
             (4, "size 5000, each"),
             (6, "no names"),
             (2, "content kind 0: body only; 0"),
-            (5, "the store's own words"),
+            (5, "place in the message store"),
         ),
     ),
     (

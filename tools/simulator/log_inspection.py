@@ -91,7 +91,7 @@ def records_of(store: LogStore) -> dict[str, list[bytes]]:
 def durable_blocks(disk: MemoryFiles, directory: str) -> list[tuple[str, Header, list[Write]]]:
     """Blocks of entries that must be on the disk, since the epoch file confirms them there and not only in the page
     cache; with their paths and entries. Beyond that, after a crash, a torn tail cannot be distinguished from damage
-    (docs/decisions/0002-witness-off-the-path.md)."""
+    (docs/decisions/0002-the-epoch-file-is-written-in-the-background.md)."""
     durable = horizon(disk.crash(CrashModel.SYNCED, SeededRandom(0)), directory)
     found = []
     for name in disk.list(directory):

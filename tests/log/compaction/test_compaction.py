@@ -700,7 +700,7 @@ def test_a_power_cut_between_any_two_steps_of_a_compaction_leaves_the_same_state
                 assert rows(store.snapshot()) == wanted, (step, reported[step])
 
 
-def test_the_crash_points_of_a_compaction_are_those_of_the_disasters_page(
+def test_the_crash_points_of_a_compaction_are_those_of_the_failure_model(
     crash_points: tuple[list[int], list[str]],
 ) -> None:
     """X-10: staged and synced, named, name synced, in force, and only then removed: in this order."""

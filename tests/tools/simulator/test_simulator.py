@@ -145,8 +145,8 @@ def test_every_fault_has_a_target_and_a_name_of_its_own() -> None:
             pass
 
 
-def test_every_fault_is_named_among_the_disasters() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "disasters.md").read_text()
+def test_every_fault_is_named_in_the_failure_model() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "failure_model.md").read_text()
     assert not [fault.name for fault in FAULTS if f"`{fault.name}`" not in page]
 
 
