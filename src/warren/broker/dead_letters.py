@@ -39,7 +39,7 @@ Ways from queue to queue: where a message comes to if a queue sends it to an exc
     forward   in the middle of the work, with those locks held: where this message really goes
 
 Between the two questions somebody may change the routing. Then a message may lead to a queue that is not held: it stays
-where it is, and is tried again with other locks. Whoever asks for `leads` and `forward` holds locks of queues: there
+where it is, and is tried again with other locks. Whoever asks for `has_targets` and `forward` holds locks of queues: there
 nobody waits for one.
 """
 
@@ -87,7 +87,7 @@ class DeadLetterRoutes:
             row = self._routing.exchange(exchange)
             return frozenset() if row is None else self._routing.reachable(row.id, routing_key)
 
-    def leads(self, exchange: str, routing_key: str | None) -> bool:
+    def has_targets(self, exchange: str, routing_key: str | None) -> bool:
         """Whether a message may reach any queue."""
         return bool(self.reach(exchange, routing_key))
 
@@ -162,19 +162,23 @@ class DeadLetters(NamedTuple):
 
 
 def dead_letters_of(
-    dead: DeadMessages, leave: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+    dead: DeadMessages, departure: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
 ) -> DeadLetters:
     """What becomes of messages: letters in the order in which they stood. Those that nobody gets are in none."""
     if dead.origin.content_kind == WIRE:
-        return _written(dead, leave, dead_letter_routes, name_of)
-    key = _key(dead.origin, leave.address)
-    deaths = with_death(deaths_of(dead.origin), leave.queue, leave.reason)
-    targets = [id_ for id_ in dead_letter_routes.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
+        return _written(dead, departure, dead_letter_routes, name_of)
+    key = _key(dead.origin, departure.address)
+    deaths = with_death(deaths_of(dead.origin), departure.queue, departure.reason)
+    targets = [
+        id_ for id_ in dead_letter_routes.forward(departure.address.exchange, key, {}) if not is_circle(deaths, id_)
+    ]
     note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.reason]}:{each.times}" for each in deaths)
     if len(note) > NOTE_BYTES_MAX:
         return DeadLetters([], {})
     origin = dead.origin._replace(exchange=note, routing_key=key)
-    publication = Publication(dead.contents, dead.is_persistent, 0, leave.now_ms, dead.priority, origin, len(targets))
+    publication = Publication(
+        dead.contents, dead.is_persistent, 0, departure.now_ms, dead.priority, origin, len(targets)
+    )
     return DeadLetters([DeadLetter(tuple(targets), publication)] if targets else [], {})
 
 
@@ -182,12 +186,12 @@ def dead_letters_of(
 
 
 def _written(
-    dead: DeadMessages, leave: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+    dead: DeadMessages, departure: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
 ) -> DeadLetters:
-    origin, address = dead.origin, leave.address
-    reason, seconds = _WORDS[leave.reason], leave.now_ms // 1000
+    origin, address = dead.origin, departure.address
+    reason, seconds = _WORDS[departure.reason], departure.now_ms // 1000
     death_headers = DeathHeaders(
-        WrittenDeath(leave.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
+        WrittenDeath(departure.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
     )
     key = _key(origin, address)
     known: dict[bytes, tuple[tuple[QueueId, ...], int, bool]] = {}  # by their properties, as they go on
@@ -210,7 +214,9 @@ def _written(
     dead_letters = [
         DeadLetter(
             targets,
-            Publication([content for _, content in some], persistent, 0, leave.now_ms, priority, origin, len(targets)),
+            Publication(
+                [content for _, content in some], persistent, 0, departure.now_ms, priority, origin, len(targets)
+            ),
         )
         for (targets, priority, persistent), some in groupby(sent, key=lambda each: each[0])
         if targets
@@ -236,17 +242,17 @@ def deaths_of(origin: Origin) -> list[DeathCause]:
     """Newest first; none for what never was dead-lettered."""
     if not origin.exchange.startswith(PREFIX):
         return []
-    told = (each.split(":") for each in origin.exchange[len(PREFIX) :].split(","))
-    return [DeathCause(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in told]
+    entries = (each.split(":") for each in origin.exchange[len(PREFIX) :].split(","))
+    return [DeathCause(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in entries]
 
 
 def with_death(deaths: list[DeathCause], queue: QueueId, reason: DequeueReason) -> list[DeathCause]:
     """One more: the same queue and reason are counted, and come first."""
     before = next((each.times for each in deaths if (each.queue, each.reason) == (queue, reason)), 0)
     others = [each for each in deaths if (each.queue, each.reason) != (queue, reason)]
-    told = [DeathCause(queue, reason, before + 1), *others]
-    rejected = next((at for at, each in enumerate(told) if each.reason is DequeueReason.REJECTED), len(told))
-    return told[: max(rejected + 1, OLDER_DEATHS_MAX)]
+    updated = [DeathCause(queue, reason, before + 1), *others]
+    rejected = next((at for at, each in enumerate(updated) if each.reason is DequeueReason.REJECTED), len(updated))
+    return updated[: max(rejected + 1, OLDER_DEATHS_MAX)]
 
 
 def is_circle(deaths: list[DeathCause], target: QueueId) -> bool:
@@ -265,7 +271,7 @@ HOP_HEADER_BYTES = 256  # headers of so many bytes cost about as much as a move:
 class MessageRemoval:
     """Of one life of a queue."""
 
-    __slots__ = ("_address", "_backing", "_context", "_id", "_name", "_turns_away")
+    __slots__ = ("_address", "_backing", "_context", "_id", "_name", "_dead_letters_rejected")
 
     def __init__(
         self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, context: QueueContext
@@ -275,7 +281,7 @@ class MessageRemoval:
         self._backing = backing
         self._context = context
         self._address: Address | None = arguments.dead_letters_to
-        self._turns_away = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
+        self._dead_letters_rejected = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
 
     def check_target_locks(self, work: UnitOfWork) -> None:
         """Before anything has changed."""
@@ -284,12 +290,12 @@ class MessageRemoval:
 
     def movable(self, head: Slice, work: UnitOfWork) -> int:
         """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
-        return min(count_within(head, work.room_bytes), work.room_messages) if self.leads() else len(head)
+        return min(count_within(head, work.room_bytes), work.room_messages) if self.has_targets() else len(head)
 
     def release(self, count: int, reason: DequeueReason, work: UnitOfWork) -> int:
         """So many from the head; how many it were. Fewer only if the routing has changed."""
         backing, gone = self._backing, 0
-        if not self.leads():
+        if not self.has_targets():
             return backing.drop(count, reason, work.index_batch)
         while gone < count:
             try:
@@ -309,7 +315,7 @@ class MessageRemoval:
     def reject(self, tags: Sequence[TagRange], reason: DequeueReason, work: UnitOfWork) -> int:
         """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
         is not pending nothing has changed if it is the first."""
-        if not self.leads():
+        if not self.has_targets():
             return self._backing.ack(tags, reason, work.index_batch)
         count = 0
         for some in in_pieces(tags, REJECT_STEP):
@@ -328,12 +334,12 @@ class MessageRemoval:
 
     def refuse(self, publication: Publication, work: UnitOfWork) -> None:
         """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
-        if self._turns_away and self.leads():
+        if self._dead_letters_rejected and self.has_targets():
             work.rejected.append(RejectedPublish(self._id, publication))
 
     def dead_letter(self, publication: Publication, work: UnitOfWork) -> None:
         """A publish that was turned away. If the routing has changed since the locks were taken it waits."""
-        if not self.leads():
+        if not self.has_targets():
             return
         dead = DeadMessages(publication.contents, publication.origin, publication.is_persistent, publication.priority)
         dead_letters = self._dead_letters(dead, DequeueReason.OVER_LIMIT, work)
@@ -350,9 +356,9 @@ class MessageRemoval:
             self._report_damage(head.first, str(error))
         return count
 
-    def leads(self) -> bool:
+    def has_targets(self) -> bool:
         """Whether messages that leave come to another queue."""
-        return self._address is not None and self._context.dead_letter_routes.leads(*self._address)
+        return self._address is not None and self._context.dead_letter_routes.has_targets(*self._address)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -386,8 +392,8 @@ class MessageRemoval:
         staying: list[int] = []
         for first, slice_, dead_letters in all_dead_letters:
             staying += [first + number for number in dead_letters.broken]
-            for number, told in dead_letters.broken.items():
-                self._report_damage(slice_.first + number, told)
+            for number, problem in dead_letters.broken.items():
+                self._report_damage(slice_.first + number, problem)
             _deliver(dead_letters, work)
         self._backing.ack(list(_without(tags, staying)), reason, work.index_batch)
         return True
@@ -396,8 +402,8 @@ class MessageRemoval:
         """None: some would go where nobody is held."""
         assert self._address is not None, "there is a way"
         now_ms = wall_ms(self._context.clock)
-        leave = Departure(self._id, self._name, self._address, reason, now_ms)
-        dead_letters = dead_letters_of(dead, leave, self._context.dead_letter_routes, work.name_of)
+        departure = Departure(self._id, self._name, self._address, reason, now_ms)
+        dead_letters = dead_letters_of(dead, departure, self._context.dead_letter_routes, work.name_of)
         if all(work.can_move_to(target) for dead_letter in dead_letters.dead_letters for target in dead_letter.targets):
             return dead_letters
         work.stop_moving()
@@ -412,13 +418,13 @@ class MessageRemoval:
 def _deliver(dead_letters: DeadLetters, work: UnitOfWork) -> None:
     work.hops += dead_letters.header_bytes // HOP_HEADER_BYTES
     for targets, publication in dead_letters.dead_letters:
-        takers = [queue for queue in map(work.queue, targets) if queue is not None]
-        if len(takers) < len(targets):  # one is down, or was deleted in this moment
-            publication = replace(publication, fan_out=len(takers))
-        if takers:
-            work.moved_bytes += sum(map(len, publication.contents)) * len(takers)
-            work.hops += len(takers)
-        for queue in takers:
+        queues = [queue for queue in map(work.queue, targets) if queue is not None]
+        if len(queues) < len(targets):  # one is down, or was deleted in this moment
+            publication = replace(publication, fan_out=len(queues))
+        if queues:
+            work.moved_bytes += sum(map(len, publication.contents)) * len(queues)
+            work.hops += len(queues)
+        for queue in queues:
             queue.accept(publication, work)
 
 
@@ -439,10 +445,10 @@ def in_pieces(tags: Sequence[TagRange], most: int) -> Iterator[TagRange]:
 
 def behind(tags: Sequence[TagRange], count: int) -> list[TagRange]:
     """What is left of the tags without the first so many."""
-    left: list[TagRange] = []
+    remaining: list[TagRange] = []
     for first, stop in tags:
         passed = min(count, stop - first)
         count -= passed
         if first + passed < stop:
-            left.append((first + passed, stop))
-    return left
+            remaining.append((first + passed, stop))
+    return remaining

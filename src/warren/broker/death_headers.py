@@ -82,43 +82,43 @@ def write_death_properties(raw: bytes, death: DeathEvent) -> DeadLetteredPropert
         headers, _ = types.read_table(raw, *span)
     expiration = raw[slice(*spans[_EXPIRATION])][1:] if _EXPIRATION in spans else None
     headers = with_death(headers, death, expiration)
-    told = {flag: raw[start:stop] for flag, (start, stop) in spans.items() if flag != _EXPIRATION}
-    told[_HEADERS] = types.write_table(headers)
+    fields = {flag: raw[start:stop] for flag, (start, stop) in spans.items() if flag != _EXPIRATION}
+    fields[_HEADERS] = types.write_table(headers)
     flags = (flags | _HEADERS) & ~_EXPIRATION
-    properties = b"".join((flags.to_bytes(_WORD_BYTES), *(told[flag] for flag in _FLAGS if flag in told)))
-    mode, priority = told.get(_DELIVERY_MODE, b"\0"), told.get(_PRIORITY, b"\0")
+    properties = b"".join((flags.to_bytes(_WORD_BYTES), *(fields[flag] for flag in _FLAGS if flag in fields)))
+    mode, priority = fields.get(_DELIVERY_MODE, b"\0"), fields.get(_PRIORITY, b"\0")
     return DeadLetteredProperties(properties, headers, priority[0], mode[0] == PERSISTENT)
 
 
 def with_death(headers: Mapping[str, Any], death: DeathEvent, expiration: bytes | None) -> dict[str, Any]:
     """The headers after it."""
-    told = dict(headers)
-    before = told.get(X_DEATH)
-    entry = _entry(told, death, expiration)
+    updated = dict(headers)
+    before = updated.get(X_DEATH)
+    entry = _entry(updated, death, expiration)
     if before is None:
-        told |= {
+        updated |= {
             "x-first-death-exchange": death.exchange,
             "x-first-death-queue": death.queue,
             "x-first-death-reason": death.reason,
         }
     if isinstance(before, list):
-        told[X_DEATH] = _counted(before, entry)
+        updated[X_DEATH] = _counted(before, entry)
     else:
-        told[X_DEATH] = [entry]
+        updated[X_DEATH] = [entry]
     if death.new_key is not None:
-        told.pop(OPEN, None)
-    return dict(sorted(told.items()))
+        updated.pop(OPEN, None)
+    return dict(sorted(updated.items()))
 
 
 def is_circle(queue: str, deaths: object) -> bool:
     """Whether a message with such an `x-death` was in this queue before, and came round by itself since: nobody has
     rejected it on the way, and no client has written something of its own there. The present death is in front."""
-    if not isinstance(deaths, list) or not deaths or _told(deaths[0], "reason") == "rejected":
+    if not isinstance(deaths, list) or not deaths or _field(deaths[0], "reason") == "rejected":
         return False
     for each in deaths:
-        if not isinstance(each, Mapping) or _told(each, "reason") == "rejected":
+        if not isinstance(each, Mapping) or _field(each, "reason") == "rejected":
             return False
-        if _told(each, "queue") == queue:
+        if _field(each, "queue") == queue:
             return True
     return False
 
@@ -165,7 +165,7 @@ def _merged(deaths: list[Any]) -> list[Any]:
 
 def _key(entry: object) -> tuple[str | bytes, str | bytes] | None:
     """None if this is no entry of a death."""
-    queue, reason = _told(entry, "queue"), _told(entry, "reason")
+    queue, reason = _field(entry, "queue"), _field(entry, "reason")
     return (queue, reason) if isinstance(queue, str | bytes) and isinstance(reason, str | bytes) else None
 
 
@@ -173,7 +173,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < (1 << 62)
 
 
-def _told(entry: object, name: str) -> object:
+def _field(entry: object, name: str) -> object:
     return entry.get(name) if isinstance(entry, Mapping) else None
 
 

@@ -46,7 +46,7 @@ GARBAGE_BYTES_MIN = 1 << 20  # less than this is not worth a pass
 FILE_BYTES_MIN = 8 << 20  # files are sealed when they are this large, or …
 ALIVE_SHARE = 8  # … hold such a share of what is alive: garbage is found in whole files, or in two at a time
 HISTORY_SHARE = 16  # such a share of what is kept as history may be garbage, too: a pass could not free it yet
-HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
+THROTTLE_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
 
 
 class GarbageUpkeep:
@@ -96,9 +96,9 @@ class GarbageUpkeep:
         """So much is no longer wanted. Any thread; asks for no lock until it is time for a pass."""
         self._garbage_bytes += size_bytes
         if self._garbage_bytes >= self._due_bytes and not self._loop.is_requested:
-            self.ring()
+            self.request_pass()
 
-    def ring(self) -> None:
+    def request_pass(self) -> None:
         """Request a pass."""
         self._loop.request()
 
@@ -113,7 +113,7 @@ class GarbageUpkeep:
         if not self._loop.is_alive:
             return False
         if not self._loop.is_requested:
-            self.ring()
+            self.request_pass()
         return True
 
     def throttle(self) -> None:
@@ -123,7 +123,7 @@ class GarbageUpkeep:
         with self._loop.condition:
             rounds = self._loop.rounds
             while self._loop.rounds == rounds and not self._loop.is_stopping:
-                if not self._loop.condition.wait(HOLD_SECONDS_MAX):
+                if not self._loop.condition.wait(THROTTLE_SECONDS_MAX):
                     return
 
     # -- the thread ----------------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ class GarbageUpkeep:
     def _measure(self) -> None:
         """How much is much."""
         settings = self._database.log.settings
-        kept_bytes = settings.retention_bytes if settings.retention_seconds else 0
-        share = max(self._alive_bytes() // ALIVE_SHARE, kept_bytes // HISTORY_SHARE)
+        history_bytes = settings.retention_bytes if settings.retention_seconds else 0
+        share = max(self._alive_bytes() // ALIVE_SHARE, history_bytes // HISTORY_SHARE)
         self._due_bytes = max(GARBAGE_BYTES_MIN, share)
         self._file_bytes = max(FILE_BYTES_MIN, share)
 
@@ -175,13 +175,13 @@ class Scrub:
         bodies: MessageStore,
         queues: Callable[[], Collection[QueueId]],
         clock: Clock,
-        tell: ReportDamage,
+        report_damage: ReportDamage,
     ) -> None:
         self._database = database
         self._bodies = bodies
         self._queues = queues
         self._clock = clock
-        self._tell = tell
+        self._report_damage = report_damage
         self._steps: Iterator[int] | None = None
         self._begun_ns: int | None = None
         self.passes = 0  # that came to their end
@@ -240,7 +240,7 @@ class Scrub:
                 pass  # cleaned or collected meanwhile: what is alive of it stands elsewhere, and is read there
             except Damage as damage:
                 if self._is_still_there(queue, key, value):
-                    self._tell(place, first, damage)
+                    self._report_damage(place, first, damage)
             yield size_bytes
 
     def _is_still_there(self, queue: QueueId, key: bytes, value: bytes) -> bool:

@@ -215,7 +215,7 @@ class Queue:
         the next unit of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
-        if not work.has_target_locks and self.leaving.leads():
+        if not work.has_target_locks and self.leaving.has_targets():
             return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)

@@ -44,14 +44,14 @@ class QueueApi:
 
     def put(self, publication: Publication, handles: Sequence[QueueHandle]) -> Epoch:
         def act(work: UnitOfWork) -> QueueFull | None:
-            lives = [handle.serving() for handle in handles]
+            queues = [handle.serving() for handle in handles]
             try:
-                for queue in lives:
+                for queue in queues:
                     queue.check(publication, work)
             except QueueFull as full:
                 queue.leaving.refuse(publication, work)
                 return full
-            for queue in lives:
+            for queue in queues:
                 queue.put(publication, work)
             return None
 
@@ -69,7 +69,7 @@ class QueueApi:
         self, handle: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
     ) -> Delivery | None:
         """Up to so many from the head, or None; waits so long for the first (None: as long as it takes)."""
-        delivery = self._taken(handle, count, bytes_max)
+        delivery = self._get_now(handle, count, bytes_max)
         if delivery is not None or seconds == 0.0:
             return delivery
         waiting = WaitingThread(self._threads, count, bytes_max)
@@ -106,19 +106,19 @@ class QueueApi:
             self.requeue(handle, SettleCall(outcome.incarnation, [each.tags for each in outcome.fetched]))
 
     def ack(self, handle: QueueHandle, settling: SettleCall) -> int:
-        return self._settled(handle, settling, Queue.ack)
+        return self._settle(handle, settling, Queue.ack)
 
     def requeue(self, handle: QueueHandle, settling: SettleCall) -> int:
         """Ready again, where they stood."""
-        return self._settled(handle, settling, Queue.requeue)
+        return self._settle(handle, settling, Queue.requeue)
 
     def reject(self, handle: QueueHandle, settling: SettleCall) -> int:
         """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
-        count, left = 0, behind(settling.tags, 0)
-        while left:
-            done = self._settled(handle, SettleCall(settling.incarnation, left), Queue.reject)
+        count, remaining = 0, behind(settling.tags, 0)
+        while remaining:
+            done = self._settle(handle, SettleCall(settling.incarnation, remaining), Queue.reject)
             count += done
-            left = behind(left, done)  # none may have gone, if the routing changed in this moment
+            remaining = behind(remaining, done)  # none may have gone, if the routing changed in this moment
         return count
 
     def purge(self, handle: QueueHandle) -> tuple[int, Epoch]:
@@ -146,7 +146,7 @@ class QueueApi:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _taken(self, handle: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
+    def _get_now(self, handle: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
         def act(work: UnitOfWork) -> tuple[int, list[Fetched] | None]:
             queue = handle.serving()
             if queue.expire(work):
@@ -160,7 +160,7 @@ class QueueApi:
             if fetched is not None:
                 return Delivery(handle.id, incarnation, fetched) if fetched else None
 
-    def _settled(self, handle: QueueHandle, settling: SettleCall, settle: Settle) -> int:
+    def _settle(self, handle: QueueHandle, settling: SettleCall, settle: Settle) -> int:
         def act(work: UnitOfWork) -> int:
             queue = handle.serving()
             if queue.incarnation != settling.incarnation:

@@ -176,7 +176,7 @@ class QueueArguments:
         return None if self.dead_letter_exchange is None else Address(self.dead_letter_exchange, self.dead_letter_key)
 
     def to_table(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        table: dict[str, Any] = {
             TTL: self.message_ttl_ms,
             EXPIRES: self.expires_ms,
             LENGTH: self.max_length,
@@ -189,8 +189,8 @@ class QueueArguments:
             OVERFLOW: None if self.overflow is Overflow.DROP_HEAD else str(self.overflow),
         }
         if (address := self.dead_letters_to) is not None:
-            told |= {EXCHANGE: address.exchange, KEY: address.routing_key}
-        return {name: value for name, value in told.items() if value is not None}
+            table |= {EXCHANGE: address.exchange, KEY: address.routing_key}
+        return {name: value for name, value in table.items() if value is not None}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> QueueArguments:
@@ -220,13 +220,17 @@ class QueueArguments:
 
 def _check_type(table: Mapping[str, Any]) -> str | None:
     """The type of queue, if one was named, and whether it knows what else was named."""
-    told = _check_text(TYPE, table.get(TYPE))
-    if told not in (None, *_OF_OTHERS):
-        raise BadArgument(TYPE, told, f"\"unsupported queue type '{told}'\"", f"it is {' or '.join(_OF_OTHERS)}")
+    queue_type = _check_text(TYPE, table.get(TYPE))
+    if queue_type not in (None, *_OF_OTHERS):
+        raise BadArgument(
+            TYPE, queue_type, f"\"unsupported queue type '{queue_type}'\"", f"it is {' or '.join(_OF_OTHERS)}"
+        )
     for name in table:
-        if name in _OF_OTHERS[told or "classic"] or name in _OF_STREAMS:
-            raise BadArgument(name, table[name], "", f"a {told or 'classic'} queue has no such argument: leave it out")
-    return told
+        if name in _OF_OTHERS[queue_type or "classic"] or name in _OF_STREAMS:
+            raise BadArgument(
+                name, table[name], "", f"a {queue_type or 'classic'} queue has no such argument: leave it out"
+            )
+    return queue_type
 
 
 def _check_silent(table: Mapping[str, Any]) -> None:

@@ -40,9 +40,9 @@ class SqlKind:
         self._lock = threads.condition()
         self._store: SqlStore | None = None
 
-    def make(self, wanted: BackingRequest) -> BackingQueue:
+    def make(self, request: BackingRequest) -> BackingQueue:
         """It finds for itself what is there: whether it is fresh is the log's word for queues in the log."""
-        return SqlQueue(wanted.place, wanted.is_durable, self._opened())
+        return SqlQueue(request.place, request.is_durable, self._opened())
 
     def close(self) -> None:
         with self._lock:

@@ -93,16 +93,16 @@ class BackingKinds:
         queue: QueueId,
         is_durable: bool,
         arguments: QueueArguments,
-        found: Mapping[QueuePlace, Counters],
+        counters: Mapping[QueuePlace, Counters],
         newest: Epoch,
         starting: IndexBatch | None = None,
     ) -> BackingQueue:
-        """`found`: the counters of its sub-queues, if it is durable."""
+        """`counters`: the counters of its sub-queues, if it is durable."""
         self.check(arguments)
         make = self._kinds[arguments.backing or self._default]
-        is_fresh = all(each == Counters() for each in found.values())
+        is_fresh = all(each == Counters() for each in counters.values())
         levels = [
-            make(BackingRequest(place, is_durable, is_fresh, newest, found.get(place), starting))
+            make(BackingRequest(place, is_durable, is_fresh, newest, counters.get(place), starting))
             for place in places_of(queue, arguments)
         ]
         return levels[0] if self._priority is None or len(levels) == 1 else self._priority(levels)
@@ -113,23 +113,23 @@ def places_of(queue: QueueId, arguments: QueueArguments) -> list[QueuePlace]:
     return [QueuePlace(queue, level) for level in range((arguments.max_priority or 0) + 1)]
 
 
-def memory(wanted: BackingRequest) -> BackingQueue:
+def memory(request: BackingRequest) -> BackingQueue:
     """Keeps nothing over a restart."""
-    return MemoryQueue(wanted.is_durable)
+    return MemoryQueue(request.is_durable)
 
 
-Tell = Callable[[QueuePlace, SequenceId, Damage], None]
+OnQueueDamage = Callable[[QueuePlace, SequenceId, Damage], None]
 
 
 class DamageReportingIndex:
     """Is a `queues.contents.IndexSource`."""
 
-    def __init__(self, index: QueueIndex, tell: Tell) -> None:
+    def __init__(self, index: QueueIndex, report_damage: OnQueueDamage) -> None:
         self._index = index
-        self._tell = tell
+        self._report_damage = report_damage
 
     def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
-        return self._index.recover(place, newest, self._told(place, on_damage))
+        return self._index.recover(place, newest, self._reporting(place, on_damage))
 
     def scan(
         self,
@@ -141,21 +141,21 @@ class DamageReportingIndex:
         messages_max: int | None = None,
         on_damage: OnDamage | None = None,
     ) -> Iterator[IndexedRun]:
-        return self._index.scan(place, first, stop, newest, runs_max, messages_max, self._told(place, on_damage))
+        return self._index.scan(place, first, stop, newest, runs_max, messages_max, self._reporting(place, on_damage))
 
     def contents_of(self, place: QueuePlace, pieces: Sequence[Piece]) -> list[list[bytes]]:
         return self._index.contents_of(place, pieces)
 
-    def _told(self, place: QueuePlace, on_damage: OnDamage | None) -> OnDamage | None:
+    def _reporting(self, place: QueuePlace, on_damage: OnDamage | None) -> OnDamage | None:
         """None stays None: whoever does not pass over damage gets it himself."""
         if on_damage is None:
             return None
 
-        def told(first: SequenceId, damage: Damage) -> None:
-            self._tell(place, first, damage)
+        def report(first: SequenceId, damage: Damage) -> None:
+            self._report_damage(place, first, damage)
             on_damage(first, damage)
 
-        return told
+        return report
 
 
 _LOG = logging.getLogger(__name__)
@@ -195,9 +195,9 @@ class QueueStorage:
             environment, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step
         )
         database.referred_bytes = self.alive_bytes
-        self._telling = DamageReportingIndex(self.index, self._report_damage)
+        self._reporting_index = DamageReportingIndex(self.index, self._report_damage)
         self._below = Stores(
-            self._telling,
+            self._reporting_index,
             self.stores.persistent,
             self.stores.transient,
             lambda: log.durable,
@@ -253,7 +253,7 @@ class QueueStorage:
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
         """How a sub-queue stands; runs that cannot be read are told, and left out."""
         newest = max(newest, self._begun_epoch(place))
-        return self._telling.recover(place, newest, lambda first, damage: None)
+        return self._reporting_index.recover(place, newest, lambda first, damage: None)
 
     @property
     def is_out_of_room(self) -> bool:
@@ -280,23 +280,23 @@ class QueueStorage:
         """Messages that cannot be read, by queue and file. They are kept, and count neither as ready nor as settled."""
         there = self.catalog.queue_ids() if self._unread else ()
         return [
-            _told(self.catalog.queue(queue).name, runs)
+            _damage_text(self.catalog.queue(queue).name, runs)
             for (queue, _), runs in list(self._unread.items())
             if queue in there
         ]
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _variable(self, wanted: BackingRequest) -> BackingQueue:
-        place = wanted.place
-        newest = max(wanted.newest, self._begun_epoch(place))
+    def _variable(self, request: BackingRequest) -> BackingQueue:
+        place = request.place
+        newest = max(request.newest, self._begun_epoch(place))
         settings = self._of_queues
-        queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, settings, newest, wanted.counters)
-        if wanted.is_durable and not wanted.is_fresh:
-            changes = wanted.starting or self.index.begin()
+        queue = VariableQueue(place, request.is_durable, self._below, self._clock, settings, newest, request.counters)
+        if request.is_durable and not request.is_fresh:
+            changes = request.starting or self.index.begin()
             changes.join(_Begun(place, self._begun))
             queue.resume(changes)
-            if wanted.starting is None:
+            if request.starting is None:
                 self.log.wait(changes.end())
         return queue
 
@@ -344,7 +344,7 @@ class _Begun:
         """Then it has not gone on."""
 
 
-def _told(queue: str, runs: Mapping[tuple[int, SequenceId], Damage]) -> str:
+def _damage_text(queue: str, runs: Mapping[tuple[int, SequenceId], Damage]) -> str:
     damage = next(iter(runs.values()))
     where = f" ({damage.path} at byte {damage.offset})" if damage.path else ""
     return f"queue {queue!r}: {len(runs)} runs of messages cannot be read, and are kept: {damage.bare}{where}"
@@ -372,7 +372,7 @@ class QueueRows:
                     continue
                 rows = view.get_many(queue, [run_key(each.level, each.first) for each in own])
                 gone = view.get_many(queue, [ack_key(each.level, each.first) for each in own])
-                found |= {each: self._one(each, *told) for each, *told in zip(own, rows, gone, strict=True)}
+                found |= {each: self._one(each, *versions) for each, *versions in zip(own, rows, gone, strict=True)}
         return [found[holder] for holder in holders]
 
     def _one(self, holder: Reference, row: StoredVersion | None, ack: StoredVersion | None) -> HeldBodies | None:

@@ -346,10 +346,10 @@ class Vhost:
     def _with_targets(self, handles: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
         """These queues and all that messages may move to from them; and the ids of the latter, including those that
         cannot be started: nothing moves to them."""
-        found, left = dict.fromkeys(handles), list(handles)
+        found, unvisited = dict.fromkeys(handles), list(handles)
         targets: set[QueueId] = set()
-        while left:
-            queue = left.pop().queue
+        while unvisited:
+            queue = unvisited.pop().queue
             address = None if queue is None else queue.arguments.dead_letters_to
             for id_ in () if address is None else self.dead_letter_routes.reach(*address):
                 if id_ not in targets:
@@ -357,7 +357,7 @@ class Vhost:
                     target = self._start_target(id_)
                     if target is not None and target not in found:
                         found[target] = None
-                        left.append(target)
+                        unvisited.append(target)
         return list(found), targets
 
     def _start_target(self, id_: QueueId) -> QueueHandle | None:

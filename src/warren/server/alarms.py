@@ -41,25 +41,25 @@ BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleani
 
 
 class PublisherPressure:
-    def __init__(self, changed: Callable[[], None], alarmed: Callable[[], None]) -> None:
-        """`changed`: whether publishers are read is another now; `alarmed`: what they are told is."""
+    def __init__(self, on_changed: Callable[[], None], on_alarms_changed: Callable[[], None]) -> None:
+        """`on_changed`: whether publishers are read is another now; `on_alarms_changed`: what they are told is."""
         self._reasons: set[str] = set()
-        self._changed = changed
-        self._alarmed = alarmed
+        self._on_changed = on_changed
+        self._on_alarms_changed = on_alarms_changed
         self.is_on = False
 
-    def set(self, reason: str, is_so: bool) -> None:
-        if is_so == (reason in self._reasons):
+    def set(self, reason: str, is_active: bool) -> None:
+        if is_active == (reason in self._reasons):
             return
         before = self.alarms
-        (self._reasons.add if is_so else self._reasons.discard)(reason)
+        (self._reasons.add if is_active else self._reasons.discard)(reason)
         was_on, self.is_on = self.is_on, bool(self._reasons)
         if self.alarms != before:
-            told = "publishers are blocked" if is_so else "no longer a reason to block publishers"
-            _LOG.warning(told, extra={"facts": {"reason": reason}})
-            self._alarmed()
+            message = "publishers are blocked" if is_active else "no longer a reason to block publishers"
+            _LOG.warning(message, extra={"facts": {"reason": reason}})
+            self._on_alarms_changed()
         if was_on != self.is_on:
-            self._changed()
+            self._on_changed()
 
     def has(self, reason: str) -> bool:
         return reason in self._reasons
@@ -87,7 +87,7 @@ class ResourceMonitor:
         self._is_paging = False
         self._is_paging_delayed = False  # it failed, and is repeated in a while
         self.half_open_dropped = 0  # since the last tick
-        self._since_look_bytes = 0  # published since we looked at the disk
+        self._unchecked_bytes = 0  # published since we looked at the disk
         self._garbage_since_ns = 0
         background = server.environment.background
         self._clients = background.task("client-watch", "silent clients are not closed")
@@ -109,13 +109,13 @@ class ResourceMonitor:
         if self._is_stopped:
             return
         self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
-        self._clients.run(self._look_at_clients)
-        self._memory.run(self._look_at_memory)
-        self._disk.run(self._look_at_disk)
+        self._clients.run(self._check_clients)
+        self._memory.run(self._check_memory)
+        self._disk.run(self._check_disk)
 
     # -- clients -------------------------------------------------------------------------------------------------
 
-    def _look_at_clients(self) -> None:
+    def _check_clients(self) -> None:
         server = self._server
         now = server.environment.clock.monotonic_ns()
         if self.half_open_dropped:
@@ -144,14 +144,14 @@ class ResourceMonitor:
         if server.vhosts.monitor.is_over and not self._is_paging:
             self._memory.run(self._begin_paging)
         if size_bytes:
-            self._since_look_bytes += size_bytes
-            is_due = self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
+            self._unchecked_bytes += size_bytes
+            is_due = self._unchecked_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
             if is_due or server.storage.is_on_disk_reserve:  # publishers must not use up what is for acknowledgements
-                self._disk.run(self._look_at_disk)
-            self._memory.run(self._look_at_memory)
+                self._disk.run(self._check_disk)
+            self._memory.run(self._check_memory)
             self._garbage.run(self._throttle_for_garbage)
 
-    def _look_at_memory(self) -> None:
+    def _check_memory(self) -> None:
         monitor, pressure = self._server.vhosts.monitor, self._server.pressure
         pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
         most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
@@ -180,19 +180,19 @@ class ResourceMonitor:
         if isinstance(error, Exception):
             self._paging.failed(error)
             self._is_paging_delayed = True
-            self._server.later(self._paging.retry_seconds, self._repeat_paging)
+            self._server.call_later(self._paging.retry_seconds, self._repeat_paging)
         else:
             self._paging.succeeded()
-        self._memory.run(self._look_at_memory)
+        self._memory.run(self._check_memory)
 
     def _throttle_for_garbage(self) -> None:
         server = self._server
         if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
             self._garbage_since_ns = server.environment.clock.monotonic_ns()
             server.pressure.set(GARBAGE, True)
-            server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+            server.call_later(GARBAGE_POLL_SECONDS, self._check_garbage)
 
-    def _look_at_garbage(self) -> None:
+    def _check_garbage(self) -> None:
         if self._is_stopped:
             return
         pressure = self._server.pressure
@@ -201,14 +201,14 @@ class ResourceMonitor:
         if any(behind):
             lasted_ns = self._server.environment.clock.monotonic_ns() - self._garbage_since_ns
             pressure.set(CLEANUP, lasted_ns > GARBAGE_SECONDS_MAX * 1e9)
-            self._server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+            self._server.call_later(GARBAGE_POLL_SECONDS, self._check_garbage)
         else:
             pressure.set(CLEANUP, False)
             pressure.set(GARBAGE, False)
 
-    def _look_at_disk(self) -> None:
+    def _check_disk(self) -> None:
         server = self._server
-        self._since_look_bytes = 0
+        self._unchecked_bytes = 0
         free = server.environment.files.free_bytes(server.storage.directory)
         is_full = server.storage.is_out_of_room or server.storage.is_on_disk_reserve
         is_short = is_full or free < server.settings.disk_free_min_bytes
@@ -216,7 +216,7 @@ class ResourceMonitor:
         if not is_short:
             self._yielding = None
         if is_yielding and not server.pressure.has(HISTORY):
-            server.later(GARBAGE_POLL_SECONDS, self._check_history)
+            server.call_later(GARBAGE_POLL_SECONDS, self._check_history)
         server.pressure.set(HISTORY, is_yielding)
         server.pressure.set(DISK, is_short and not is_yielding)
 
@@ -228,7 +228,7 @@ class ResourceMonitor:
             self._yielding = server.storage.purges.begun, now_ns
             server.storage.purge_soon()
             if has_room:
-                server.storage.upkeep.ring()
+                server.storage.upkeep.request_pass()
         begun, since_ns = self._yielding
         return server.storage.purges.ended <= begun and now_ns - since_ns < HISTORY_SECONDS_MAX * 1e9
 
@@ -238,11 +238,11 @@ class ResourceMonitor:
         is_known: list[bool] = []  # empty if the check of free space fails: then publishers are not held back
 
         def check() -> None:
-            self._look_at_disk()
+            self._check_disk()
             is_known.append(True)
 
         self._disk.run(check)
         if not is_known:
             self._server.pressure.set(HISTORY, False)
         elif self._server.pressure.has(HISTORY):
-            self._server.later(GARBAGE_POLL_SECONDS, self._check_history)
+            self._server.call_later(GARBAGE_POLL_SECONDS, self._check_history)

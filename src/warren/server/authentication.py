@@ -98,8 +98,8 @@ def _read_plain(response: bytes) -> tuple[bytes, bytes]:
     parts = response.split(b"\0")
     if len(parts) != 3:
         raise _bad("PLAIN", "is not `0 name 0 password`")
-    as_whom, user, password = parts
-    if as_whom not in (b"", user):
+    authorization_id, user, password = parts
+    if authorization_id not in (b"", user):
         raise _bad("PLAIN", "asks to act as another user")
     return user, password
 
@@ -310,8 +310,8 @@ class UserAuthentication:
         return hashing.is_right
 
     def _hashed(self, login: Login, user: UserRow | None, signed: bytes) -> bool:
-        told, hashing = (user.password_hash, user.hashing_algorithm) if user is not None else (None, "")
-        if not verify(login.password, told, hashing, self._allows_md5) or user is None:
+        password_hash, hashing = (user.password_hash, user.hashing_algorithm) if user is not None else (None, "")
+        if not verify(login.password, password_hash, hashing, self._allows_md5) or user is None:
             return False
         if is_dated(user.password_hash, user.hashing_algorithm):
             user = self._renewed(user, login.password)

@@ -111,9 +111,9 @@ class ServerChannel:
             batch.publish(self, first, route, contents, is_persistent, priority, expires_ms)
         elif target.publish.mandatory:
             counts.unroutable_returned += count
-            told = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
+            reply = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
             for content in contents:
-                self.connection.send_content(self.number, BasicReturn(*told), content)
+                self.connection.send_content(self.number, BasicReturn(*reply), content)
         else:
             counts.unroutable_dropped += count
 
@@ -130,17 +130,17 @@ class ServerChannel:
         """Everything up to this tag is durable, or was refused before: that was told already, and counts no more."""
         if not self.is_open or tag <= self.confirmed:
             return
-        taken, last = tag - self.confirmed, tag
+        count, last = tag - self.confirmed, tag
         if self._refused:
-            told = {each for each in self._refused if each <= tag}
-            self._refused -= told
-            taken -= len(told)
-            while last in told:
+            nacked = {each for each in self._refused if each <= tag}
+            self._refused -= nacked
+            count -= len(nacked)
+            while last in nacked:
                 last -= 1
         self.confirmed = tag
-        self.connection.counts.confirmed += taken
-        if taken:
-            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, taken > 1, 0xCE))
+        self.connection.counts.confirmed += count
+        if count:
+            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, count > 1, 0xCE))
 
     # -- messages out --------------------------------------------------------------------------------------------
 
@@ -176,19 +176,19 @@ class ServerChannel:
         settlement = (
             Settlement.ACK if run.method_id == ACK else Settlement.REQUEUE if run.requeue else Settlement.REJECT
         )
-        taken: list[UnackedRange[DeliverySource]] = []
+        removed: list[UnackedRange[DeliverySource]] = []
         try:
             if run.is_multiple:
                 for tag in run.tags:
-                    taken += self.unacked.take_to(tag)
+                    removed += self.unacked.take_to(tag)
             else:
-                self.unacked.take(run.tags, taken)
+                self.unacked.take(run.tags, removed)
         except UnknownTag as error:
             raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, 60, run.method_id) from error
         finally:
-            self.settle(taken, settlement)
+            self.settle(removed, settlement)
             if settlement is Settlement.ACK:
-                self.connection.counts.acknowledged += sum([piece.length for piece in taken])
+                self.connection.counts.acknowledged += sum([piece.length for piece in removed])
 
     def settle(self, pieces: Iterable[UnackedRange[DeliverySource]], settlement: Settlement) -> None:
         batch, shared = self.connection.served.batch, self.shared_prefetch
@@ -201,7 +201,7 @@ class ServerChannel:
         if shared.limit:
             shared.grant()
 
-    def look(self) -> None:
+    def schedule_deliveries(self) -> None:
         """There may be room again, for consumers of any queue."""
         batch = self.connection.served.batch
         for consumer in self.consumers.values():
@@ -224,9 +224,9 @@ class ServerChannel:
             self.prefetch = count
             for consumer in self.consumers.values():
                 consumer.prefetch = count
-        self.look()
+        self.schedule_deliveries()
 
-    def leave(self, consumer: ServerConsumer) -> bool:
+    def remove_consumer(self, consumer: ServerConsumer) -> bool:
         """Nothing more comes for it. What it has not settled stays the channel's. Whether it was its queue's last."""
         self.consumers.pop(consumer.tag, None)
         self.shared_prefetch.remove(consumer)
@@ -242,7 +242,9 @@ class ServerChannel:
     def close(self) -> None:
         """Whatever the reason: consumers go, and what is not settled is ready again."""
         self.is_open = False
-        without_consumers = [consumer.handle for consumer in list(self.consumers.values()) if self.leave(consumer)]
+        without_consumers = [
+            consumer.handle for consumer in list(self.consumers.values()) if self.remove_consumer(consumer)
+        ]
         self.recover()
         self.connection.counts.channels_closed += 1
         for handle in without_consumers:

@@ -106,12 +106,12 @@ class ServerConnection(asyncio.Protocol):
         self.has_room = True  # the client reads what it is sent
         self.is_blocked = False  # it was told so
         self.last_received_ns = self.last_sent_ns = self._begun_ns = self.clock.monotonic_ns()
-        self._held_ns = 0  # since when it is held, if it is
+        self._suspended_ns = 0  # since when it is held, if it is
         self.transport: asyncio.Transport | None = None
         self.peer = ""
         self._events: Iterator[Event] | None = None  # what is left of what was received
         self._waiting: list[bytes] = []  # received while held
-        self._is_held = self._is_paused = self._is_writing_paused = False
+        self._is_suspended = self._is_paused = self._is_writing_paused = False
         self._is_unread = False  # it asks, and reads no answers
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -123,12 +123,12 @@ class ServerConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=self.settings.unsent_bytes_max)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
-        self.owner.name = f"{_told(peer)} -> {_told(here)}"
-        self.server.joined(self)
+        self.owner.name = f"{_address_text(peer)} -> {_address_text(here)}"
+        self.server.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_received_ns = self.clock.monotonic_ns()
-        if self._is_held:
+        if self._is_suspended:
             self._waiting.append(data)
             return
         self._act(self.amqp.receive(data))
@@ -142,7 +142,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             self.release()
         finally:
-            self.server.left(self)
+            self.server.connection_closed(self)
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -162,7 +162,7 @@ class ServerConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Unless there is another reason not to."""
-        has_reason = self._is_held or self._is_unread or (self.is_publisher and self.server.pressure.is_on)
+        has_reason = self._is_suspended or self._is_unread or (self.is_publisher and self.server.pressure.is_on)
         if self._is_paused and not has_reason:
             self._is_paused = False
             if self.transport is not None and not self.transport.is_closing():
@@ -182,7 +182,7 @@ class ServerConnection(asyncio.Protocol):
                 self.refuse(_channel_of(event), error)
             except Exception as error:
                 self.fail(error)
-            if self._is_held or self.is_gone:
+            if self._is_suspended or self.is_gone:
                 return
         self._events = None
         if self.is_publisher and self.server.pressure.is_on:
@@ -193,26 +193,26 @@ class ServerConnection(asyncio.Protocol):
         is the channel's."""
         if self.access is not None:
             self.served.run()  # what this client asked for before comes before
-        self._is_held, self._held_ns = True, self.clock.monotonic_ns()
+        self._is_suspended, self._suspended_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
         self.server.offload(call, partial(self._offloaded, then, channel), is_login=self.access is None)
 
     def handshake_ns(self, now_ns: int) -> int:
         """How long the client itself has taken since it connected: the time limit of the handshake is the client's. The
         broker's own time (hashing a password, the delay of a refused login) does not count."""
-        return (self._held_ns if self._is_held else now_ns) - self._begun_ns
+        return (self._suspended_ns if self._is_suspended else now_ns) - self._begun_ns
 
-    def hold(self, seconds: float, then: Callable[[], None]) -> None:
+    def suspend(self, seconds: float, then: Callable[[], None]) -> None:
         """Go on after a while."""
-        self._is_held, self._held_ns = True, self.clock.monotonic_ns()
+        self._is_suspended, self._suspended_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
-        self.server.later(seconds, partial(self._offloaded, lambda _: then(), 0, None, None))
+        self.server.call_later(seconds, partial(self._offloaded, lambda _: then(), 0, None, None))
 
     def _offloaded(
         self, then: Callable[[object], None], channel: int, result: object, error: BaseException | None
     ) -> None:
-        self._is_held = False
-        self._begun_ns += self.clock.monotonic_ns() - self._held_ns
+        self._is_suspended = False
+        self._begun_ns += self.clock.monotonic_ns() - self._suspended_ns
         if self.is_gone:
             return
         try:
@@ -226,14 +226,14 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(channel, refusal)
         except Exception as failure:
             self.fail(failure)
-        if not self._is_held:
-            self._go_on()
+        if not self._is_suspended:
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """With what had come before it was held, then with what came meanwhile."""
         if self._events is not None:
             self._act(self._events)
-        while not self._is_held and not self.is_gone and (self._waiting or self.amqp.waiting_bytes):
+        while not self._is_suspended and not self.is_gone and (self._waiting or self.amqp.waiting_bytes):
             before = self.amqp.waiting_bytes
             waiting, self._waiting = b"".join(self._waiting), []
             self._act(self.amqp.receive(waiting))
@@ -254,7 +254,7 @@ class ServerConnection(asyncio.Protocol):
         if self._out_bytes >= self.settings.unsent_bytes_max:
             self.has_room = False
 
-    def say(self, channel: int, method: Method) -> None:
+    def send_method(self, channel: int, method: Method) -> None:
         self.write(self.amqp.send(channel, method))
 
     def send_content(self, channel: int, method: Method, content: bytes) -> None:
@@ -272,10 +272,10 @@ class ServerConnection(asyncio.Protocol):
             self.transport.write(out[0])
         else:
             self.transport.writelines(out)
-        self._look_whether_it_reads()
+        self._check_send_buffer()
         self._has_room_again()
 
-    def _look_whether_it_reads(self) -> None:
+    def _check_send_buffer(self) -> None:
         """Deliveries end when a client does not read them; answers to what it asks for end when it is not read."""
         if self._is_writing_paused and not self._is_unread and self.transport is not None:
             self._is_unread = self.transport.get_write_buffer_size() > UNREAD_TIMES * self.settings.unsent_bytes_max
@@ -287,7 +287,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self.has_room = True
         for channel in self.channels.values():
-            channel.look()
+            channel.schedule_deliveries()
 
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)
@@ -298,13 +298,13 @@ class ServerConnection(asyncio.Protocol):
         """Close a channel, or all of it, as the code asks."""
         if self.amqp.state is ConnectionState.CLOSE_SENT:
             return
-        told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
+        reply = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
         if channel and not is_hard(error.code):
             if self.amqp.is_open(channel):
-                self.say(channel, ChannelClose(*told))
+                self.send_method(channel, ChannelClose(*reply))
                 self.release(channel)
             return
-        self.close(ConnectionClose(*told))
+        self.close(ConnectionClose(*reply))
 
     def close(self, close: ConnectionClose) -> None:
         """Say goodbye; a client that does not answer is cut off."""
@@ -312,12 +312,12 @@ class ServerConnection(asyncio.Protocol):
         if self.is_gone or self.transport is None:
             return
         try:
-            self.say(0, close)
+            self.send_method(0, close)
         except WarrenError:  # it is not known yet, or it is closing already
             self.end()
             return
         self.flush()
-        self.server.later(CLOSE_SECONDS, self.end)
+        self.server.call_later(CLOSE_SECONDS, self.end)
 
     def release(self, channel: int | None = None) -> None:
         """Of one channel, or of all: they take and give nothing any more."""
@@ -338,7 +338,7 @@ class ServerConnection(asyncio.Protocol):
         from the loop."""
         for channel in self.channels.values():
             channel.is_open = False
-        self.server.later(0.0, partial(self.fail, error))
+        self.server.call_later(0.0, partial(self.fail, error))
 
     def end(self) -> None:
         """Close the socket when what was said is out."""
@@ -376,7 +376,7 @@ class ServerConnection(asyncio.Protocol):
         self.release()
         self.write(event.data)
         self.flush()
-        self.server.later(CLOSE_SECONDS, self.end)
+        self.server.call_later(CLOSE_SECONDS, self.end)
 
     def _on_answered(self, event: ResponseReady) -> None:
         self.write(event.data)
@@ -389,7 +389,7 @@ class ServerConnection(asyncio.Protocol):
         self.end()
 
 
-def _told(address: object) -> str:
+def _address_text(address: object) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "this machine"
 
 

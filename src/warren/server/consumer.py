@@ -53,8 +53,8 @@ class DeliverySource(NamedTuple):
 
 class ServerConsumer:
     __slots__ = (
-        "_cancelled",
         "_holder",
+        "_on_cancelled",
         "channel",
         "handle",
         "is_auto_ack",
@@ -74,7 +74,7 @@ class ServerConsumer:
         is_auto_ack: bool,
         is_exclusive: bool,
         priority: int,
-        cancelled: Callable[[ServerConsumer], None],
+        on_cancelled: Callable[[ServerConsumer], None],
     ) -> None:
         self.channel = channel
         self.handle = handle
@@ -86,7 +86,7 @@ class ServerConsumer:
         self.prefetch = channel.prefetch
         self.unacked = 0
         self._holder = DeliverySource(handle, 0, self)
-        self._cancelled = cancelled
+        self._on_cancelled = on_cancelled
 
     def room(self) -> int:
         channel = self.channel
@@ -148,7 +148,7 @@ class ServerConsumer:
         return emit_deliveries(channel.number, self.raw_tag, exchange, key, first, redelivered, contents, frame_max)
 
     def cancelled(self, reason: WarrenError) -> None:
-        self._cancelled(self)
+        self._on_cancelled(self)
 
 
 def contents_of(slice_: Slice, channel: int, frame_max: int) -> list[bytes]:

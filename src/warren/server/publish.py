@@ -99,7 +99,7 @@ def special_of(
 ) -> Iterator[OpenedMessages]:
     """The same messages in the same order, in as few parts as possible."""
     now_ms = wall_ms(clock)
-    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.looks_at_headers
+    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.needs_headers
     opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and the result
     part: OpenedMessages | None = None
     for content in contents:

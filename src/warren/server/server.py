@@ -136,7 +136,7 @@ class Server:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def joined(self, connection: ServerConnection) -> None:
+    def connection_opened(self, connection: ServerConnection) -> None:
         """Connections that have not opened a vhost are counted; if they are too many, one of them is dropped."""
         self.connections[connection] = None
         self.counts.connections_opened += 1
@@ -150,7 +150,7 @@ class Server:
         if self.pressure.alarms:
             self._send_blocked(connection)
 
-    def left(self, connection: ServerConnection) -> None:
+    def connection_closed(self, connection: ServerConnection) -> None:
         if connection not in self.connections:
             return
         self.connections.pop(connection, None)
@@ -250,7 +250,7 @@ class Server:
         """Until the disk has room: a change of the catalog that waits for it would block logins."""
         self._postponed.append((call, then))
         if len(self._postponed) == 1:
-            self.later(ROOM_POLL_SECONDS, self._run_postponed)
+            self.call_later(ROOM_POLL_SECONDS, self._run_postponed)
 
     def _is_disk_full(self) -> bool:
         try:
@@ -261,7 +261,7 @@ class Server:
 
     def _run_postponed(self) -> None:
         if self._is_disk_full():
-            self.later(ROOM_POLL_SECONDS, self._run_postponed)
+            self.call_later(ROOM_POLL_SECONDS, self._run_postponed)
             return
         postponed, self._postponed = self._postponed, []
         for call, then in postponed:
@@ -273,7 +273,7 @@ class Server:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(then, result, error)
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
     def clean_up(self, call: Callable[[], object]) -> None:
@@ -295,7 +295,7 @@ class Server:
         if channel.consumers.pop(consumer.tag, None) is None or not channel.is_open:
             return
         if "consumer_cancel_notify" in connection.capabilities:
-            connection.say(channel.number, BasicCancel(consumer.tag, True))
+            connection.send_method(channel.number, BasicCancel(consumer.tag, True))
 
     # -- pressure ------------------------------------------------------------------------------------------------
 
@@ -325,6 +325,6 @@ class Server:
         connection.is_blocked = bool(alarms)
         if alarms:
             what = " and ".join(BLOCKED[each] for each in alarms)
-            connection.say(0, ConnectionBlocked(what))
+            connection.send_method(0, ConnectionBlocked(what))
         else:
-            connection.say(0, ConnectionUnblocked())
+            connection.send_method(0, ConnectionUnblocked())

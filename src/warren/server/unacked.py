@@ -70,9 +70,9 @@ class Unacked(Generic[Holder]):
         return [piece for number in sorted(self._buckets) for piece in self._buckets[number]]
 
     def take_all(self) -> list[UnackedRange[Holder]]:
-        taken = self.pieces()
+        removed = self.pieces()
         self._buckets, self.count = {}, 0
-        return taken
+        return removed
 
     def take_to(self, tag: int) -> list[UnackedRange[Holder]]:
         """Everything up to a tag, which must be there; 0 is everything there is."""
@@ -80,22 +80,22 @@ class Unacked(Generic[Holder]):
             return self.take_all()
         number = tag >> BITS
         bucket, at = self._find(tag)
-        taken: list[UnackedRange[Holder]] = []
+        removed: list[UnackedRange[Holder]] = []
         while self._low < number:  # each number is passed once, however often this is called
-            taken += self._buckets.pop(self._low, ())
+            removed += self._buckets.pop(self._low, ())
             self._low += 1
         last = bucket[at]
-        taken += bucket[:at]
+        removed += bucket[:at]
         upto = tag + 1 - last.first
-        taken.append(last._replace(length=upto))
+        removed.append(last._replace(length=upto))
         rest = [UnackedRange(last.first + upto, last.length - upto, last.tag + upto, last.holder)]
         bucket[: at + 1] = rest if upto < last.length else []
         if not bucket:
             del self._buckets[number]
-        self.count -= sum([piece.length for piece in taken])
-        return taken
+        self.count -= sum([piece.length for piece in removed])
+        return removed
 
-    def take(self, tags: Sequence[int], taken: list[UnackedRange[Holder]]) -> None:
+    def take(self, tags: Sequence[int], removed: list[UnackedRange[Holder]]) -> None:
         """Just these, into the list. At the first that is not there it ends in a refusal: those before it are taken, as
         if they had come alone."""
         at = 0
@@ -103,21 +103,21 @@ class Unacked(Generic[Holder]):
             first, stop = tags[at], at + 1
             while stop < len(tags) and tags[stop] == first + stop - at:
                 stop += 1
-            self._take_range(first, first + stop - at, taken)
+            self._take_range(first, first + stop - at, removed)
             at = stop
 
-    def _take_range(self, first: int, stop: int, taken: list[UnackedRange[Holder]]) -> None:
+    def _take_range(self, first: int, stop: int, removed: list[UnackedRange[Holder]]) -> None:
         while first < stop:
             bucket, at = self._find(first)
             piece = bucket[at]
             start = first - piece.first
             count = min(stop - first, piece.length - start)
-            taken.append(UnackedRange(first, count, piece.tag + start, piece.holder))
+            removed.append(UnackedRange(first, count, piece.tag + start, piece.holder))
             behind = piece.length - start - count
-            left = [piece._replace(length=start)] if start else []
+            rest = [piece._replace(length=start)] if start else []
             if behind:
-                left.append(UnackedRange(first + count, behind, piece.tag + start + count, piece.holder))
-            bucket[at : at + 1] = left
+                rest.append(UnackedRange(first + count, behind, piece.tag + start + count, piece.holder))
+            bucket[at : at + 1] = rest
             if not bucket:
                 del self._buckets[first >> BITS]
             self.count -= count

@@ -61,7 +61,7 @@ def greet(connection: ServerConnection) -> None:
         "information": f"Warren {__version__}",
     }
     mechanisms = " ".join(settings.mechanisms).encode()
-    connection.say(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
+    connection.send_method(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
 
 
 def handle(connection: ServerConnection, method: Method) -> None:
@@ -77,7 +77,7 @@ def handle(connection: ServerConnection, method: Method) -> None:
             connection.release()
             _send_close(connection)
         case ConnectionUpdateSecret():
-            connection.say(0, ConnectionUpdateSecretOk())
+            connection.send_method(0, ConnectionUpdateSecretOk())
         case ConnectionSecureOk():
             raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
 
@@ -86,26 +86,26 @@ def _send_close(connection: ServerConnection) -> None:
     """Queues that belong to it go first: who has heard the answer may use their names."""
     if connection.owner.exclusive:
         release = partial(connection.served.declarations.release, connection.owner)
-        connection.offload(release, lambda _: _part(connection))
+        connection.offload(release, lambda _: _send_close_ok(connection))
     else:
-        _part(connection)
+        _send_close_ok(connection)
 
 
-def _part(connection: ServerConnection) -> None:
-    connection.say(0, ConnectionCloseOk())
+def _send_close_ok(connection: ServerConnection) -> None:
+    connection.send_method(0, ConnectionCloseOk())
     connection.end()
 
 
-def _log_in(connection: ServerConnection, told: ConnectionStartOk) -> None:
-    capabilities = told.client_properties.get("capabilities")
+def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
+    capabilities = method.client_properties.get("capabilities")
     if isinstance(capabilities, dict):
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
-    connection.client_properties = dict(told.client_properties)
+    connection.client_properties = dict(method.client_properties)
     users, peer = connection.server.users, connection.peer
 
     def call() -> UserRow | LoginRefused:
         try:
-            return users.check(read_login(told.mechanism, told.response, connection.settings.mechanisms), peer)
+            return users.check(read_login(method.mechanism, method.response, connection.settings.mechanisms), peer)
         except LoginRefused as refusal:
             return refusal
 
@@ -117,21 +117,21 @@ def _logged_in(connection: ServerConnection, outcome: object) -> None:
         connection.user = outcome.name
         settings = connection.settings
         offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
-        connection.say(0, offered(offer))
+        connection.send_method(0, offered(offer))
         return
     assert isinstance(outcome, LoginRefused), "a login is checked, or refused"
-    connection.hold(outcome.delay_seconds, partial(_turn_away, connection, outcome))
+    connection.suspend(outcome.delay_seconds, partial(_send_refusal, connection, outcome))
 
 
-def _turn_away(connection: ServerConnection, refusal: LoginRefused) -> None:
+def _send_refusal(connection: ServerConnection, refusal: LoginRefused) -> None:
     if "authentication_failure_close" in connection.capabilities:
         connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, refusal.text, 0, 0))
     else:
         connection.end()
 
 
-def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
-    name, server = told.virtual_host, connection.server
+def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
+    name, server = method.virtual_host, connection.server
 
     def call() -> tuple[VhostLoop, Access]:
         user = server.users.find(connection.user)
@@ -156,5 +156,5 @@ def _opened(connection: ServerConnection, outcome: object) -> None:
     assert connection.access is not None, "just set"
     served = connection.served
     connection.targets = PublishTargets(served.vhost, served.routes, connection.access)
-    connection.say(0, ConnectionOpenOk())
+    connection.send_method(0, ConnectionOpenOk())
     connection.server.opened(connection)
