@@ -1,16 +1,16 @@
-"""What a channel was given and has not settled: delivery tags, in ranges.
+"""Unacked deliveries of a channel: delivery tags, in ranges.
 
     delivery tags   1 … 500     ▶ queue 7, its tags 93 … 592
                     501 … 501   ▶ queue 9, its tag 4
 
-A piece is what was delivered together. Acknowledging takes whole pieces from the front as long as clients settle in
-order, and splits one where they do not. Nothing is made for each message.
+A range is what was delivered together. An ack removes whole ranges from the front while clients settle in order, and
+splits a range otherwise. There is no object per message.
 
-Pieces are kept in buckets of 1,024 tags, and are cut at the edges of those: taking one from anywhere among a million
-moves a thousand references at most.
+Ranges are stored in buckets of 1,024 tags, and cut at their edges: removing one from anywhere among a million moves at
+most a thousand references.
 
-Always true: tags only grow, pieces do not overlap and stand in the order of tags. What is not there is refused before
-anything of it is taken (AMQP: 406).
+Invariants: tags only grow; ranges do not overlap, and are sorted by tag. An unknown tag is refused before anything of
+its range is removed (AMQP: 406).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class UnknownTag(Refused):
 
 
 class UnackedRange(NamedTuple, Generic[Holder]):
-    """Some messages of one delivery."""
+    """Messages of one delivery."""
 
     first: int  # delivery tag
     length: int
-    tag: int  # of the first, as the queue calls it
-    holder: Holder  # where they came from, in the caller's words
+    tag: int  # of the queue, for the first message
+    holder: Holder  # source of the delivery, defined by the caller
 
 
 class Unacked(Generic[Holder]):
@@ -46,7 +46,7 @@ class Unacked(Generic[Holder]):
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[UnackedRange[Holder]]] = {}  # by number; none is empty
-        self._low = 0  # there is no bucket below this number
+        self._low = 0  # no bucket has a lower number
         self.count = 0
 
     def __len__(self) -> int:
@@ -75,13 +75,13 @@ class Unacked(Generic[Holder]):
         return removed
 
     def take_to(self, tag: int) -> list[UnackedRange[Holder]]:
-        """Everything up to a tag, which must be there; 0 is everything there is."""
+        """Remove everything up to a tag, which must be unacked; 0 removes everything."""
         if tag == 0:
             return self.take_all()
         number = tag >> BITS
         bucket, at = self._find(tag)
         removed: list[UnackedRange[Holder]] = []
-        while self._low < number:  # each number is passed once, however often this is called
+        while self._low < number:  # over all calls, each number is visited once
             removed += self._buckets.pop(self._low, ())
             self._low += 1
         last = bucket[at]
@@ -96,8 +96,8 @@ class Unacked(Generic[Holder]):
         return removed
 
     def take(self, tags: Sequence[int], removed: list[UnackedRange[Holder]]) -> None:
-        """Just these, into the list. At the first that is not there it ends in a refusal: those before it are taken, as
-        if they had come alone."""
+        """Remove these tags, and append their ranges to `removed`. The first unknown tag raises `UnknownTag`; the tags
+        before it are removed, as if they had arrived alone."""
         at = 0
         while at < len(tags):
             first, stop = tags[at], at + 1
@@ -124,7 +124,7 @@ class Unacked(Generic[Holder]):
             first += count
 
     def _find(self, tag: int) -> tuple[list[UnackedRange[Holder]], int]:
-        """The piece that this tag is in: its bucket, and where it stands there."""
+        """The range with this tag: its bucket, and the position there."""
         bucket = self._buckets.get(tag >> BITS)
         if bucket is None:
             raise UnknownTag(tag)

@@ -1,6 +1,6 @@
-"""basic.*: consumers come and go, single messages are got, prefetch is set, unsettled ones are recovered.
+"""basic.*: consume, cancel, get, qos and recover.
 
-Publishes and acknowledgements do not pass here: they come in runs (channel.py).
+Publishes and acknowledgements do not pass here: they are handled in runs (channel.py).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def handle(channel: ServerChannel, method: Method) -> None:
         case BasicRecover() | BasicRecoverAsync():
             _recover(channel, method)
         case _:
-            raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not there", method)
+            raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not implemented", method)
 
 
 def _with_queue(channel: ServerChannel, method: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
-    """A queue that nobody has used yet is started first, or found not to be there: that takes the disk."""
+    """Start a queue that was not used yet, or find that it does not exist: that reads from disk."""
     vhost, name = channel.connection.served.vhost, method.queue or channel.client.last_queue
     if not name or vhost.started_queue(name) is not None:
         then()
@@ -98,9 +98,7 @@ def _consume(channel: ServerChannel, method: BasicConsume) -> None:
 
 def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
     consumer, connection = channel.consumers.get(method.consumer_tag), channel.connection
-    if consumer is not None and channel.remove_consumer(
-        consumer
-    ):  # a queue that goes with it has gone when it is answered
+    if consumer is not None and channel.remove_consumer(consumer):  # an auto-delete queue is deleted before the reply
         gone = partial(connection.served.declarations.consumer_removed, consumer.handle.id)
         connection.offload(gone, lambda _: _send_cancel_ok(channel, method), channel.number)
     else:
@@ -121,14 +119,14 @@ def _get(channel: ServerChannel, method: BasicGet) -> None:
 def _on_get_result(
     channel: ServerChannel, handle: QueueHandle, method: BasicGet, result: GetResult | WarrenError
 ) -> None:
-    """Called by the batch, which a reply that fails must not disturb."""
+    """Called by the batch, which must not be affected by a failing reply."""
     channel.pending_gets -= 1
     if channel.is_open:
         try:
             _reply(channel, handle, method, result)
         except Exception as error:
             channel.connection.fail_soon(error)
-    elif isinstance(result, GetResult) and not method.no_ack:  # closed meanwhile: the message is ready again
+    elif isinstance(result, GetResult) and not method.no_ack:  # closed meanwhile: the message is requeued
         for each in result.fetched:
             channel.connection.served.batch.settle(handle, Settlement.REQUEUE, result.incarnation, each.tags)
 
@@ -174,7 +172,7 @@ def _recover(channel: ServerChannel, method: BasicRecover | BasicRecoverAsync) -
 
 
 def _queue(channel: ServerChannel, name: str, operation: Operation, method: Method) -> QueueHandle:
-    """The queue that is meant, if this client may read it."""
+    """The named or last declared queue, if this client may read it."""
     client, vhost = channel.client, channel.connection.served.vhost
     name = name or client.last_queue
     if not name:

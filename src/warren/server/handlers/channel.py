@@ -1,5 +1,5 @@
-"""Methods on a channel, by kind: those that only gather (basic), those that block (queue, exchange), and the channel's
-own. What nobody does here is answered with 540.
+"""Methods on a channel, by class: basic is only collected in the batch, queue and exchange block, channel's own are
+answered at once. Other methods are refused with 540.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
         connection.send_method(number, ChannelCloseOk())
         return
     channel = connection.channels.get(number)
-    if channel is None:  # we have closed it, and wait for the client to agree
+    if channel is None:  # closed by the broker, which waits for close-ok
         return
     kind = method.SPEC.class_id
     if kind == _BASIC:
@@ -61,7 +61,7 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
         connection.send_method(number, AccessRequestOk(1))
     else:
         spec = method.SPEC
-        raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not there", spec.class_id, spec.method_id)
+        raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not implemented", spec.class_id, spec.method_id)
 
 
 def _open(connection: ServerConnection, number: int) -> None:

@@ -1,9 +1,9 @@
-"""Methods on channel 0: who comes, what is agreed, which vhost is opened, and goodbye.
+"""Methods on channel 0: login, tuning, opening of a vhost, and close.
 
-    start ──▶ start-ok: the login, in another thread ──▶ tune ──▶ tune-ok ──▶ open: may it? ──▶ open-ok
+    start ──▶ start-ok: the login, in another thread ──▶ tune ──▶ tune-ok ──▶ open: permitted? ──▶ open-ok
 
-A login that is refused is answered after a while, and by `connection.close` only to a client that says it can bear
-that; others find the socket closed, as the standard has it.
+A refused login is answered after a delay: by `connection.close` if the client has the capability
+`authentication_failure_close`, otherwise the socket is closed, as in the standard.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def handle(connection: ServerConnection, method: Method) -> None:
         case ConnectionUpdateSecret():
             connection.send_method(0, ConnectionUpdateSecretOk())
         case ConnectionSecureOk():
-            raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
+            raise PeerError(ReplyCode.CHANNEL_ERROR, "unexpected connection.secure-ok")
 
 
 def _send_close(connection: ServerConnection) -> None:
-    """Queues that belong to it go first: who has heard the answer may use their names."""
+    """Exclusive queues are deleted first: after the reply a client may use their names."""
     if connection.owner.exclusive:
         release = partial(connection.served.declarations.release, connection.owner)
         connection.offload(release, lambda _: _send_close_ok(connection))
@@ -119,7 +119,7 @@ def _logged_in(connection: ServerConnection, outcome: object) -> None:
         offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
         connection.send_method(0, offered(offer))
         return
-    assert isinstance(outcome, LoginRefused), "a login is checked, or refused"
+    assert isinstance(outcome, LoginRefused), "a login is accepted or refused"
     connection.suspend(outcome.delay_seconds, partial(_send_refusal, connection, outcome))
 
 
@@ -141,7 +141,7 @@ def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
             raise PeerError(ReplyCode.NOT_ALLOWED, f"vhost {name} not found", *_OPEN) from error
         try:
             if user is None:
-                raise AccessRefused(f"user {connection.user!r} has gone")
+                raise AccessRefused(f"user {connection.user!r} was deleted")
             return served, access_to(server.catalog, user, served.vhost.row)
         except AccessRefused as error:
             what = f"access to vhost '{name}' refused for user '{connection.user}'"
@@ -151,7 +151,7 @@ def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
 
 
 def _opened(connection: ServerConnection, outcome: object) -> None:
-    assert isinstance(outcome, tuple), "a vhost and what is permitted there"
+    assert isinstance(outcome, tuple), "a vhost and the permissions there"
     connection.served, connection.access = outcome
     assert connection.access is not None, "just set"
     served = connection.served
