@@ -163,9 +163,9 @@ class Queue:
         self.use = QueueUse(context.clock, arguments)
         self.failure: BaseException | None = None
         self._context = context
-        self._timer_ms: int | None = None  # when we are looked at next
+        self._timer_ms: int | None = None  # of the next expiry check
         self._ram_bytes = -1
-        self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # who knows what was recovered
+        self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # recovered messages may have a TTL
 
     # -- publish ------------------------------------------------------------------------------------------------
 

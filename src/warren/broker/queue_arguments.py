@@ -10,7 +10,7 @@
 `QueueArguments(dead_letter="name")` in a program means the queue of that name: the default exchange with the name as
 routing key. A declaration is refused if an argument has an invalid value, or if RabbitMQ does not support the argument
 for this type of queue; unknown arguments are ignored. `BadArgument.reason` has RabbitMQ's text, since clients show it
-to users who search for it; so has `type_of` the names of AMQP types.
+to users who search for it; `type_of` has its names of AMQP types for the same reason.
 
 Lengths (checklist QP-08) count ready messages, as in RabbitMQ:
 

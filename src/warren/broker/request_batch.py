@@ -150,7 +150,7 @@ class Publisher(Protocol):
     """A channel, as the batch uses it. Compared by identity."""
 
     def refused(self, tag: int, count: int) -> None:
-        """So many messages, from this publisher's tag on, were rejected by a queue."""
+        """A queue rejected `count` messages, from this publisher's tag on."""
         ...
 
 

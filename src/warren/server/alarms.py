@@ -54,7 +54,7 @@ class PublisherPressure:
         (self._reasons.add if is_active else self._reasons.discard)(reason)
         was_on, self.is_on = self.is_on, bool(self._reasons)
         if self.alarms != before:
-            message = "publishers blocked" if is_active else "publishers unblocked"
+            message = "alarm set: publishers are blocked" if is_active else "alarm cleared"
             _LOG.warning(message, extra={"facts": {"reason": reason}})
             self._on_alarms_changed()
         if was_on != self.is_on:

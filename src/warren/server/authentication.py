@@ -4,7 +4,7 @@
     AMQPLAIN    a table without its size: LOGIN, PASSWORD        AMQP's own, used by old clients
 
     Login ──▶ row of the user ──▶ verified recently? ──▶ hash it ──▶ address allowed? ──▶ User
-                                                          └─ a hash of RabbitMQ: replaced by one of ours
+                                                          └─ a hash of RabbitMQ: replaced by scrypt
 
 `read_login`: a response that is too long or malformed is an error of the client. An authorization id must be the name
 itself. Not supported: ANONYMOUS, which has no password; EXTERNAL, which needs certificates.

@@ -17,8 +17,8 @@ without acknowledgements takes no credit, but waits while there is none, as in R
 count.
 
 Invariants
-* `unacked` and the grants change in the loop's thread only; other threads may call `room`, which adds to the line by one
-  atomic operation.
+* `unacked` and the grants change in the loop's thread only; other threads may call `room`, which adds to the line by
+  one atomic operation.
 * The cost of an ack does not grow with the number of consumers.
 """
 
@@ -114,7 +114,7 @@ class ServerConsumer:
         channel, count = self.channel, len(each.slice)
         try:
             data = self._frames(channel.next_tag, each)
-        except Damage as error:  # it was checked when it came; nobody can have it now
+        except Damage as error:  # valid when it was published: damaged since, cannot be delivered
             if count == 1:
                 self._refuse(each, error)
             else:

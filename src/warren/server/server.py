@@ -39,8 +39,8 @@ from warren.server.settings import ServerSettings
 from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
-POOL_SIZE: Final = 16  # they mostly wait for the disk: as many declarations share one sync
-DOOR_SIZE: Final = 2  # threads for logins: they must not wait for declarations that wait for the disk
+POOL_SIZE: Final = 16  # threads; they mostly wait for the disk: as many declarations share one sync
+LOGIN_POOL_SIZE: Final = 2  # threads for logins: they must not wait for declarations that wait for the disk
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
@@ -85,7 +85,7 @@ class Server:
         self._has_stopped = False
         self._unsafe_bytes = 0
         self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
-        self._door = pool or ThreadPoolExecutor(DOOR_SIZE, thread_name_prefix="warren-door")
+        self._login_pool = pool or ThreadPoolExecutor(LOGIN_POOL_SIZE, thread_name_prefix="warren-login")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
@@ -125,7 +125,7 @@ class Server:
         self._run_scheduled()
         self._has_stopped = True
         is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
-        for pool in (self._door, self._pool):
+        for pool in (self._login_pool, self._pool):
             shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
             await self.loop.run_in_executor(None, shut)
 
@@ -243,7 +243,7 @@ class Server:
         if not is_login and (self._postponed or self._is_disk_full()):
             self._postpone(call, then)
             return
-        future = (self._door if is_login else self._pool).submit(call)
+        future = (self._login_pool if is_login else self._pool).submit(call)
         future.add_done_callback(partial(self._offloaded, then))
 
     def _postpone(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the server. Documented in docs/operating.md; a test compares."""
+"""Settings of the server. Documented in docs/configuration.md; a test compares."""
 
 from __future__ import annotations
 
