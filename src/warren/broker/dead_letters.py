@@ -221,10 +221,10 @@ def _written(
 
 
 def _targets(
-    found: Sequence[QueueId], dead_lettered: DeadLetteredProperties, name_of: Callable[[QueueId], str]
+    routed: Sequence[QueueId], dead_lettered: DeadLetteredProperties, name_of: Callable[[QueueId], str]
 ) -> tuple[QueueId, ...]:
     deaths = dead_lettered.headers[X_DEATH]
-    return tuple(id_ for id_ in found if not is_written_circle(name_of(id_), deaths))
+    return tuple(id_ for id_ in routed if not is_written_circle(name_of(id_), deaths))
 
 
 def _key(origin: Origin, address: Address) -> str:
