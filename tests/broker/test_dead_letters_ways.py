@@ -35,7 +35,7 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
             name = f"x{number}"
             found = set(dead_letter_routes.forward(name, key, headers))
             assert found <= set(dead_letter_routes.reach(name, None))
-            assert dead_letter_routes.leads(name, None) == bool(dead_letter_routes.reach(name, None))
+            assert dead_letter_routes.has_targets(name, None) == bool(dead_letter_routes.reach(name, None))
             without = {name: value for name, value in headers.items() if name not in ("CC", "BCC")}
             assert (
                 set(dead_letter_routes.forward(name, key, without))
@@ -70,10 +70,10 @@ def test_without_an_exchange_there_is_no_way() -> None:
     assert (
         dead_letter_routes.reach("x", None),
         dead_letter_routes.forward("x", "q1", {}),
-        dead_letter_routes.leads("x", None),
+        dead_letter_routes.has_targets("x", None),
     ) == (frozenset(), (), False)
     assert (
         NO_DEAD_LETTER_ROUTES.reach("", "q1"),
         NO_DEAD_LETTER_ROUTES.forward("", "q1", {}),
-        NO_DEAD_LETTER_ROUTES.leads("", "q1"),
+        NO_DEAD_LETTER_ROUTES.has_targets("", "q1"),
     ) == (frozenset(), (), False)

@@ -73,7 +73,7 @@ def test_passes_that_fail_come_less_and_less_often_however_often_they_are_asked_
     upkeep = failing(stage)
     until(lambda: upkeep.rounds == 1)
     for _ in range(100):
-        upkeep.ring()
+        upkeep.request_pass()
     assert upkeep.rounds == 1
 
 
@@ -132,9 +132,9 @@ def test_messages_are_scrubbed_although_every_round_is_a_pass_that_was_asked_for
     upkeep._scrub = lambda: scrubbed.append(upkeep.rounds)
     upkeep.begin(1e6)  # no round comes by itself
     for passes in range(1, 4):
-        upkeep.ring()
+        upkeep.request_pass()
         until(lambda passes=passes: upkeep.rounds >= passes)  # type: ignore[misc]
     assert scrubbed == []
     stage.clock.advance_ns(int(1e6 * 1e9))
-    upkeep.ring()
+    upkeep.request_pass()
     until(lambda: bool(scrubbed))

@@ -194,7 +194,7 @@ def puts_to_the_store(stage: BrokerStage, storage: int) -> list[bytes]:
 def test_a_deleted_queue_counts_as_garbage_by_what_it_held(stage: BrokerStage, size: int) -> None:
     """An empty one requests no pass of upkeep, and so no rotation; a full one is cleared away as acked messages are."""
     rung = []
-    stage.storage.upkeep.ring = lambda: rung.append(1)  # type: ignore[method-assign]
+    stage.storage.upkeep.request_pass = lambda: rung.append(1)  # type: ignore[method-assign]
     stage.queue("reply")
     stage.vhost.delete_queue(stage.vhost.find_queue("reply"))
     assert not rung and not stage.storage.upkeep._garbage_bytes

@@ -24,7 +24,7 @@ def nothing(stage: ChaosStage) -> None:
 
 
 def ring_upkeep(stage: ChaosStage) -> None:
-    stage.broker._queues.storage.upkeep.ring()
+    stage.broker._queues.storage.upkeep.request_pass()
 
 
 def ring_collector(stage: ChaosStage) -> None:
@@ -60,9 +60,9 @@ TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], 
     "compaction": (lambda stage: stage.broker.database.log.disk_reserve, "lay", nothing),
     "timetable": (lambda stage: stage.broker.vhosts.monitor, "tick", nothing),
     "control-socket": (lambda stage: stage.broker._control, "_answer", give_order),
-    "client-watch": (lambda stage: stage.broker.server.monitor, "_look_at_clients", nothing),
-    "memory-watch": (lambda stage: stage.broker.server.monitor, "_look_at_memory", nothing),
-    "disk-watch": (lambda stage: stage.broker.server.monitor, "_look_at_disk", nothing),
+    "client-watch": (lambda stage: stage.broker.server.monitor, "_check_clients", nothing),
+    "memory-watch": (lambda stage: stage.broker.server.monitor, "_check_memory", nothing),
+    "disk-watch": (lambda stage: stage.broker.server.monitor, "_check_disk", nothing),
     "garbage-watch": (lambda stage: stage.broker._queues.storage.upkeep, "is_behind", publish),
     "paging": (lambda stage: stage.broker.vhosts.monitor, "relieve", fill_memory),
     "cleanup": (lambda stage: stage.broker.server.served("/").declarations, "release", connect_and_leave),

@@ -68,12 +68,12 @@ def others_in_the_next_turn(real: Function) -> Function:
     def put(batch: Any, group: Any, work: Any) -> None:
         first, others = group.route.handles[:1], group.route.handles[1:]
         if others:
-            later = Route(others, group.route.origin, group.route.version, group.route.looks_at_headers)
+            later = Route(others, group.route.origin, group.route.version, group.route.needs_headers)
             rest = PublishGroup(later, group.is_persistent, group.priority, group.expires_ms, len(batch._groups))
             rest.contents = group.contents
             batch._groups.append(rest)
             batch.schedule_delivery(others[0])
-            group.route = Route(first, later.origin, later.version, later.looks_at_headers)
+            group.route = Route(first, later.origin, later.version, later.needs_headers)
         real(batch, group, work)
 
     return put

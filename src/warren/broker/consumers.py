@@ -27,18 +27,18 @@ FEW = 32  # messages for each of them: as long as there are no more, they are de
 
 
 class InUse(Refused):
-    """There is an exclusive consumer, or an exclusive one comes to others (AMQP: 403)."""
+    """The queue has an exclusive consumer, or an exclusive one is added to others (AMQP: 403)."""
 
 
 class Consumer(Protocol):
-    """Takes messages as they come. Called in a request batch; must not wait, and must not call the queue."""
+    """Accepts messages as they become ready. Called in a request batch; must not wait, and must not call the queue."""
 
     priority: int
     is_exclusive: bool
     is_auto_ack: bool  # a delivery is acknowledged at once
 
     def room(self) -> int:
-        """How many messages it takes now."""
+        """Number of messages that it accepts now."""
         ...
 
     def room_bytes(self) -> int:
@@ -89,7 +89,7 @@ class Consumers:
             consumer.cancelled(reason)
 
     def serve(self, incarnation: int, count: int, fetch: Fetch) -> None:
-        """Deliver up to so many ready messages, as far as consumers have room."""
+        """Deliver up to this many ready messages, as far as consumers have room."""
         while count > 0 and (able := self._able()):
             share = self._share(count, len(able))
             for consumer in able:

@@ -1,46 +1,42 @@
-"""How messages leave a queue other than by an acknowledgement: they are gone, or dead letters take the way that is set.
+"""Dead letters: messages that leave a queue without an acknowledgement are dropped, or dead-lettered to other queues.
 
-    let_go      so many from the head: expired, or over the limit
-    reject      some that are in somebody's hands: rejected, or given back too often
-    turn_away   some that were to be put, and are refused
+    MessageRemoval.release       a number of messages from the head: expired, or over the limit
+    MessageRemoval.reject        pending messages: rejected, or over the delivery limit
+    MessageRemoval.refuse        publishes that a full queue refuses
+    DeadLetterRoutes.reach       before the work: queues that a dead letter may reach, so that they can be locked
+    DeadLetterRoutes.forward     during the work, with those locks: the targets of one message
 
-All of it is one session with what the targets get. Nothing is moved to a queue that is not held: where the routing has
-changed since the locks were taken the message stays, and so does everything behind it, until somebody tries again.
+    dequeue from the source ──┐
+                              ├─ one session (DESIGN rule 24): after a power cut the message is here or there
+    publish to the targets  ──┘  every queue that the dead-letter exchange routes to at this moment
 
-A message whose stored bytes make no sense cannot be a letter. It is set aside: it stays pending and nobody has its tag,
-so it is on disk as it is, and out of the way until the next start. An operator is told.
+Routing: a dead letter has the queue's `x-dead-letter-routing-key`, or its own key and CC. A message moves only to
+queues whose locks are held. If the routing has changed since the locks were taken, the message and everything behind it
+stay where they are, and are tried again with other locks. Without a target, or if the target is full and refuses, the
+message is gone, for the reason for which it left the source. Messages that leave together for the same queues are one
+publication, so their order is preserved.
 
-Messages that a queue lets go of and others take: expired, over the limit, rejected, given back too often.
+Deaths: a dead letter carries its deaths, newest first: queue, reason, count. An AMQP content has them in its headers
+(death_headers), and its origin names the dead-letter exchange. A plain body has no headers: its deaths are a note in
+the origin of its run, in place of the exchange:
 
-    dequeue here ─┐
-                  ├─ one session (DESIGN rule 24): here or there, whenever the power goes
-    publish there ┘  into every queue that the dead-letter exchange leads to at this moment
+    dead-letter:12:expired:1,7:rejected:3            expired in queue 12, before that rejected three times in queue 7
 
-The letter goes by the queue's `x-dead-letter-routing-key`, or by its own key and CC. It carries a note of its deaths,
-newest first: in which queue, why, how often. A content of AMQP has it in its headers (death_headers), and its origin
-says that it came by the dead-letter exchange. A plain body has no headers: there the note stands in the origin of its
-run, in place of the exchange:
+Cycles: a message is dropped if the target is among its deaths and there was no rejection since (or there): this is an
+automatic cycle. A rejection is a client's decision, so messages may cycle by rejections without limit. The deaths since
+the last rejection are never removed from the note, so a message passes each queue once. A note that is too long for an
+origin ends the message like a cycle.
 
-    dead-letter:12:expired:1,7:rejected:3            queue 12 let it expire, before that somebody rejected it in 7
+Properties: a dead letter has no expiration, otherwise it would expire again at once. It keeps its priority (from its
+properties; of a plain body the level of its sub-queue) and its persistence (a plain body from a queue that is not
+durable has become transient there).
 
-A message that goes round in a circle by itself is dropped: the target is among its deaths, and nobody has rejected it
-since (or there). Rejections are somebody's decision, so they may go round as often as they like. No death that this
-needs is dropped from the note: those since the last rejection stay, so a message is in each queue once. A note that is
-too long for an origin ends the message's way, like a cycle.
+Damage: a message whose stored bytes cannot be decoded is set aside instead: it stays pending without a consumer, so it
+is on disk unchanged and out of the way until the next start. An alarm reports it.
 
-A letter has no time of its own any more, else it would expire again at once. It keeps its priority (the one in its
-properties; of a plain body the level it stood at) and whether it is persistent (a plain body in a queue that is not
-durable has become transient there). Where there is no target, or it is full and refuses, the message is gone, for the
-reason for which it left. Order is kept: what left together and goes to the same queues is one publication.
-
-Ways from queue to queue: where a message comes to if a queue sends it to an exchange. Dead letters take them.
-
-    reach     before anything has changed: the queues that may be reached, so that they can be locked
-    forward   in the middle of the work, with those locks held: where this message really goes
-
-Between the two questions somebody may change the routing. Then a message may lead to a queue that is not held: it stays
-where it is, and is tried again with other locks. Whoever asks for `leads` and `forward` holds locks of queues: there
-nobody waits for one.
+Invariants
+* Removal and delivery to the targets are in one session.
+* `has_targets` and `forward` are called with locks of queues held, and wait for no lock of a queue.
 """
 
 from __future__ import annotations
@@ -73,36 +69,36 @@ if TYPE_CHECKING:
 
 
 class DeadLetterRoutes:
-    """By the exchanges of a vhost. Without a routing: none, for a queue that stands alone."""
+    """Targets of dead letters, by the exchanges of a vhost. Without a routing there are none."""
 
     def __init__(self, routing: Routing | None = None, lock: Condition | None = None) -> None:
         self._routing = routing or Routing()
         self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
 
     def reach(self, exchange: str, routing_key: str | None) -> Collection[QueueId]:
-        """The queues that a message may reach, with this routing key, or with any (None). Empty if there is no such
-        exchange."""
+        """The queues that a message may reach with this routing key, or with any key (None). Empty if the exchange does
+        not exist."""
         with self._lock:
             row = self._routing.exchange(exchange)
             return frozenset() if row is None else self._routing.reachable(row.id, routing_key)
 
-    def leads(self, exchange: str, routing_key: str | None) -> bool:
-        """Whether a message may reach any queue."""
+    def has_targets(self, exchange: str, routing_key: str | None) -> bool:
+        """Whether a message may reach a queue."""
         return bool(self.reach(exchange, routing_key))
 
     def forward(self, exchange: str, routing_key: str, headers: Table) -> Sequence[QueueId]:
-        """The queues that a message reaches now. Empty if there is no such exchange."""
+        """The queues that a message is routed to now. Empty if the exchange does not exist."""
         with self._lock:
             row = self._routing.exchange(exchange)
             if row is None:
                 return ()
             try:
                 return self._routing.forward(row.id, routing_key, headers).queues
-            except BadCopies:  # no publisher gets this far with such a header
+            except BadCopies:  # publishes with such a header are refused before
                 return self._routing.forward(row.id, routing_key, _without_copies(headers)).queues
 
 
-NO_DEAD_LETTER_ROUTES = DeadLetterRoutes()  # for a queue that stands alone
+NO_DEAD_LETTER_ROUTES = DeadLetterRoutes()  # for a queue outside a vhost
 
 
 def _without_copies(headers: Table) -> Table:
@@ -110,7 +106,7 @@ def _without_copies(headers: Table) -> Table:
 
 
 PREFIX = "dead-letter:"
-OLDER_DEATHS_MAX = 64  # in a note, with those since the last rejection, of which none is dropped
+OLDER_DEATHS_MAX = 64  # in a note; deaths since the last rejection are never removed
 NOTE_BYTES_MAX = 60_000  # an origin has room for 65,535
 _WORDS = {
     DequeueReason.EXPIRED: "expired",
@@ -129,7 +125,7 @@ class DeathCause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """What is to be known of messages that leave a queue together."""
+    """Source, reason and time of messages that leave a queue together."""
 
     queue: QueueId
     name: str
@@ -139,7 +135,7 @@ class Departure:
 
 
 class DeadMessages(NamedTuple):
-    """Messages as they were in the queue that lets go of them."""
+    """Messages as they were in the queue that they leave."""
 
     contents: Sequence[bytes]
     origin: Origin
@@ -148,7 +144,7 @@ class DeadMessages(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Messages on their way to some queues."""
+    """Messages with the same targets."""
 
     targets: tuple[QueueId, ...]
     publication: Publication
@@ -156,24 +152,28 @@ class DeadLetter(NamedTuple):
 
 class DeadLetters(NamedTuple):
     dead_letters: list[DeadLetter]
-    broken: dict[int, str]  # which of the messages cannot be sent, for their bytes make no sense: why
-    header_bytes: int = 0  # of headers that were opened and written again
+    broken: dict[int, str]  # by number: messages that cannot be decoded, and the error
+    header_bytes: int = 0  # of headers that were decoded and written again
 
 
 def dead_letters_of(
-    dead: DeadMessages, leave: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+    dead: DeadMessages, departure: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
 ) -> DeadLetters:
-    """What becomes of messages: letters in the order in which they stood. Those that nobody gets are in none."""
+    """Dead letters of these messages, in their order. Messages without a target are in none."""
     if dead.origin.content_kind == WIRE:
-        return _written(dead, leave, dead_letter_routes, name_of)
-    key = _key(dead.origin, leave.address)
-    deaths = with_death(deaths_of(dead.origin), leave.queue, leave.reason)
-    targets = [id_ for id_ in dead_letter_routes.forward(leave.address.exchange, key, {}) if not is_circle(deaths, id_)]
+        return _written(dead, departure, dead_letter_routes, name_of)
+    key = _key(dead.origin, departure.address)
+    deaths = with_death(deaths_of(dead.origin), departure.queue, departure.reason)
+    targets = [
+        id_ for id_ in dead_letter_routes.forward(departure.address.exchange, key, {}) if not is_circle(deaths, id_)
+    ]
     note = PREFIX + ",".join(f"{each.queue}:{_WORDS[each.reason]}:{each.times}" for each in deaths)
     if len(note) > NOTE_BYTES_MAX:
         return DeadLetters([], {})
     origin = dead.origin._replace(exchange=note, routing_key=key)
-    publication = Publication(dead.contents, dead.is_persistent, 0, leave.now_ms, dead.priority, origin, len(targets))
+    publication = Publication(
+        dead.contents, dead.is_persistent, 0, departure.now_ms, dead.priority, origin, len(targets)
+    )
     return DeadLetters([DeadLetter(tuple(targets), publication)] if targets else [], {})
 
 
@@ -181,15 +181,15 @@ def dead_letters_of(
 
 
 def _written(
-    dead: DeadMessages, leave: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
+    dead: DeadMessages, departure: Departure, dead_letter_routes: DeadLetterRoutes, name_of: Callable[[QueueId], str]
 ) -> DeadLetters:
-    origin, address = dead.origin, leave.address
-    reason, seconds = _WORDS[leave.reason], leave.now_ms // 1000
+    origin, address = dead.origin, departure.address
+    reason, seconds = _WORDS[departure.reason], departure.now_ms // 1000
     death_headers = DeathHeaders(
-        WrittenDeath(leave.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
+        WrittenDeath(departure.name, reason, seconds, origin.exchange, origin.routing_key, address.routing_key)
     )
     key = _key(origin, address)
-    known: dict[bytes, tuple[tuple[QueueId, ...], int, bool]] = {}  # by their properties, as they go on
+    known: dict[bytes, tuple[tuple[QueueId, ...], int, bool]] = {}  # by their new properties
     sent: list[tuple[tuple[tuple[QueueId, ...], int, bool], bytes]] = []
     broken: dict[int, str] = {}
     for number, content in enumerate(dead.contents):
@@ -209,7 +209,9 @@ def _written(
     dead_letters = [
         DeadLetter(
             targets,
-            Publication([content for _, content in some], persistent, 0, leave.now_ms, priority, origin, len(targets)),
+            Publication(
+                [content for _, content in some], persistent, 0, departure.now_ms, priority, origin, len(targets)
+            ),
         )
         for (targets, priority, persistent), some in groupby(sent, key=lambda each: each[0])
         if targets
@@ -218,10 +220,10 @@ def _written(
 
 
 def _targets(
-    found: Sequence[QueueId], dead_lettered: DeadLetteredProperties, name_of: Callable[[QueueId], str]
+    routed: Sequence[QueueId], dead_lettered: DeadLetteredProperties, name_of: Callable[[QueueId], str]
 ) -> tuple[QueueId, ...]:
     deaths = dead_lettered.headers[X_DEATH]
-    return tuple(id_ for id_ in found if not is_written_circle(name_of(id_), deaths))
+    return tuple(id_ for id_ in routed if not is_written_circle(name_of(id_), deaths))
 
 
 def _key(origin: Origin, address: Address) -> str:
@@ -232,39 +234,39 @@ def _key(origin: Origin, address: Address) -> str:
 
 
 def deaths_of(origin: Origin) -> list[DeathCause]:
-    """Newest first; none for what never was dead-lettered."""
+    """Newest first; empty for a message that was never dead-lettered."""
     if not origin.exchange.startswith(PREFIX):
         return []
-    told = (each.split(":") for each in origin.exchange[len(PREFIX) :].split(","))
-    return [DeathCause(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in told]
+    entries = (each.split(":") for each in origin.exchange[len(PREFIX) :].split(","))
+    return [DeathCause(QueueId(int(queue)), _REASONS[word], int(count)) for queue, word, count in entries]
 
 
 def with_death(deaths: list[DeathCause], queue: QueueId, reason: DequeueReason) -> list[DeathCause]:
-    """One more: the same queue and reason are counted, and come first."""
+    """With one more death in front; deaths of the same queue and reason are one entry with a count."""
     before = next((each.times for each in deaths if (each.queue, each.reason) == (queue, reason)), 0)
     others = [each for each in deaths if (each.queue, each.reason) != (queue, reason)]
-    told = [DeathCause(queue, reason, before + 1), *others]
-    rejected = next((at for at, each in enumerate(told) if each.reason is DequeueReason.REJECTED), len(told))
-    return told[: max(rejected + 1, OLDER_DEATHS_MAX)]
+    updated = [DeathCause(queue, reason, before + 1), *others]
+    rejected = next((at for at, each in enumerate(updated) if each.reason is DequeueReason.REJECTED), len(updated))
+    return updated[: max(rejected + 1, OLDER_DEATHS_MAX)]
 
 
 def is_circle(deaths: list[DeathCause], target: QueueId) -> bool:
-    """Whether the target had it before, and it came round by itself. `deaths` has the present one in front."""
+    """Whether the message has died in the target before, without a rejection since. The current death is in front."""
     if deaths[0].reason is DequeueReason.REJECTED:
         return False
     since = [each.queue for each in deaths].index(target) if any(each.queue == target for each in deaths) else None
     return since is not None and all(each.reason is not DequeueReason.REJECTED for each in deaths[: since + 1])
 
 
-MOVE_BYTES = 1 << 20  # contents read at once on their way to another queue
-REJECT_STEP = 64  # messages looked at together
+MOVE_BYTES = 1 << 20  # of contents read at once for a move to another queue
+REJECT_STEP = 64  # messages read together
 HOP_HEADER_BYTES = 256  # headers of so many bytes cost about as much as a move: `x-death` grows with each queue
 
 
 class MessageRemoval:
-    """Of one life of a queue."""
+    """Of one incarnation of a queue."""
 
-    __slots__ = ("_address", "_backing", "_context", "_id", "_name", "_turns_away")
+    __slots__ = ("_address", "_backing", "_context", "_dead_letters_rejected", "_id", "_name")
 
     def __init__(
         self, id_: QueueId, name: str, arguments: QueueArguments, backing: BackingQueue, context: QueueContext
@@ -274,26 +276,26 @@ class MessageRemoval:
         self._backing = backing
         self._context = context
         self._address: Address | None = arguments.dead_letters_to
-        self._turns_away = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
+        self._dead_letters_rejected = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
 
     def check_target_locks(self, work: UnitOfWork) -> None:
-        """Before anything has changed."""
+        """Called before any change."""
         if self._address is not None and not work.has_target_locks:
             raise TargetLocksNeeded
 
     def movable(self, head: Slice, work: UnitOfWork) -> int:
-        """How many of the slice at the head may go in this session; if they go nowhere, all of them."""
-        return min(count_within(head, work.room_bytes), work.room_messages) if self.leads() else len(head)
+        """How many messages of the slice at the head fit into this session; all of them if there are no targets."""
+        return min(count_within(head, work.room_bytes), work.room_messages) if self.has_targets() else len(head)
 
     def release(self, count: int, reason: DequeueReason, work: UnitOfWork) -> int:
-        """So many from the head; how many it were. Fewer only if the routing has changed."""
+        """Remove `count` messages from the head; returns the number, which is lower only if the routing has changed."""
         backing, gone = self._backing, 0
-        if not self.leads():
+        if not self.has_targets():
             return backing.drop(count, reason, work.index_batch)
         while gone < count:
             try:
                 fetched = backing.fetch(count - gone, MOVE_BYTES)
-            except Damage as error:  # it cannot be moved: it stays, out of the way, or nobody can have it any more
+            except Damage as error:  # it cannot be moved: it is set aside, or dropped where that is not possible
                 gone += self.set_aside(error) or backing.drop(1, reason, work.index_batch)
                 continue
             if not fetched:
@@ -306,9 +308,9 @@ class MessageRemoval:
         return gone
 
     def reject(self, tags: Sequence[TagRange], reason: DequeueReason, work: UnitOfWork) -> int:
-        """Pending messages; how many it were: the first ones, if all would make the session too large. Of a tag that
-        is not pending nothing has changed if it is the first."""
-        if not self.leads():
+        """Remove pending messages; returns the number: only the first ones if all would make the session too large. If
+        the first tag is not pending, nothing has changed."""
+        if not self.has_targets():
             return self._backing.ack(tags, reason, work.index_batch)
         count = 0
         for some in in_pieces(tags, REJECT_STEP):
@@ -317,7 +319,7 @@ class MessageRemoval:
             try:
                 done = self._rejected(some, reason, work)
             except Misuse:
-                if count:  # those before it have left: whoever comes with the others is told
+                if count:  # those before it have left: the call with the others raises
                     break
                 raise
             count += done
@@ -326,13 +328,13 @@ class MessageRemoval:
         return count
 
     def refuse(self, publication: Publication, work: UnitOfWork) -> None:
-        """What does not fit is dead-lettered at the end of the work, if the queue was asked for that."""
-        if self._turns_away and self.leads():
+        """With `reject-publish-dlx`, what does not fit is dead-lettered at the end of the work."""
+        if self._dead_letters_rejected and self.has_targets():
             work.rejected.append(RejectedPublish(self._id, publication))
 
     def dead_letter(self, publication: Publication, work: UnitOfWork) -> None:
-        """A publish that was turned away. If the routing has changed since the locks were taken it waits."""
-        if not self.leads():
+        """Dead-letter a refused publish. If the routing has changed since the locks were taken, it waits."""
+        if not self.has_targets():
             return
         dead = DeadMessages(publication.contents, publication.origin, publication.is_persistent, publication.priority)
         dead_letters = self._dead_letters(dead, DequeueReason.OVER_LIMIT, work)
@@ -342,21 +344,21 @@ class MessageRemoval:
             _deliver(dead_letters, work)
 
     def set_aside(self, error: Damage) -> int:
-        """What stands at the head and cannot be read; how many it were."""
+        """Set aside the unreadable message at the head; returns the number of messages."""
         backing, head = self._backing, self._backing.head()
         count = backing.set_aside(1) if isinstance(backing, SetAsideQueue) else 0
         if count and head is not None:
             self._report_damage(head.first, str(error))
         return count
 
-    def leads(self) -> bool:
-        """Whether messages that leave come to another queue."""
-        return self._address is not None and self._context.dead_letter_routes.leads(*self._address)
+    def has_targets(self) -> bool:
+        """Whether messages that leave may reach another queue."""
+        return self._address is not None and self._context.dead_letter_routes.has_targets(*self._address)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _rejected(self, tags: TagRange, reason: DequeueReason, work: UnitOfWork) -> int:
-        """How many of them. What cannot be read stays as it is, set aside."""
+        """Returns the number of messages. Unreadable messages are set aside."""
         first, stop = tags
         try:
             found = self._backing.read_pending([tags])
@@ -371,10 +373,10 @@ class MessageRemoval:
         return stop - first if self._sent(tags, found, reason, work) else 0
 
     def _sent(self, tags: TagRange, slices: Sequence[Slice], reason: DequeueReason, work: UnitOfWork) -> bool:
-        """Pending messages, with these tags in turn, leave; False: not now, and nothing has changed."""
+        """Dead-letter pending messages with these tags; False: not possible now, and nothing has changed."""
         at, all_dead_letters = tags[0], []
         for slice_ in slices:
-            assert slice_.contents is not None, "what leaves was fetched, or looked at"
+            assert slice_.contents is not None, "slices that leave have contents"
             run = slice_.run
             dead = DeadMessages(slice_.contents, run.origin, run.is_persistent, at >> LEVEL_SHIFT)
             dead_letters = self._dead_letters(dead, reason, work)
@@ -385,18 +387,18 @@ class MessageRemoval:
         staying: list[int] = []
         for first, slice_, dead_letters in all_dead_letters:
             staying += [first + number for number in dead_letters.broken]
-            for number, told in dead_letters.broken.items():
-                self._report_damage(slice_.first + number, told)
+            for number, problem in dead_letters.broken.items():
+                self._report_damage(slice_.first + number, problem)
             _deliver(dead_letters, work)
         self._backing.ack(list(_without(tags, staying)), reason, work.index_batch)
         return True
 
     def _dead_letters(self, dead: DeadMessages, reason: DequeueReason, work: UnitOfWork) -> DeadLetters | None:
-        """None: some would go where nobody is held."""
-        assert self._address is not None, "there is a way"
+        """None: the lock of some target is not held."""
+        assert self._address is not None, "the queue has a dead-letter address"
         now_ms = wall_ms(self._context.clock)
-        leave = Departure(self._id, self._name, self._address, reason, now_ms)
-        dead_letters = dead_letters_of(dead, leave, self._context.dead_letter_routes, work.name_of)
+        departure = Departure(self._id, self._name, self._address, reason, now_ms)
+        dead_letters = dead_letters_of(dead, departure, self._context.dead_letter_routes, work.name_of)
         if all(work.can_move_to(target) for dead_letter in dead_letters.dead_letters for target in dead_letter.targets):
             return dead_letters
         work.stop_moving()
@@ -404,20 +406,20 @@ class MessageRemoval:
 
     def _report_damage(self, number: int, reason: str) -> None:
         self._context.report_problem(
-            f"queue {self._name!r}: message {number} is set aside, it cannot be read: {reason}"
+            f"queue {self._name!r}: message {number} is set aside because it cannot be read: {reason}"
         )
 
 
 def _deliver(dead_letters: DeadLetters, work: UnitOfWork) -> None:
     work.hops += dead_letters.header_bytes // HOP_HEADER_BYTES
     for targets, publication in dead_letters.dead_letters:
-        takers = [queue for queue in map(work.queue, targets) if queue is not None]
-        if len(takers) < len(targets):  # one is down, or was deleted in this moment
-            publication = replace(publication, fan_out=len(takers))
-        if takers:
-            work.moved_bytes += sum(map(len, publication.contents)) * len(takers)
-            work.hops += len(takers)
-        for queue in takers:
+        queues = [queue for queue in map(work.queue, targets) if queue is not None]
+        if len(queues) < len(targets):  # a queue is down, or was just deleted
+            publication = replace(publication, fan_out=len(queues))
+        if queues:
+            work.moved_bytes += sum(map(len, publication.contents)) * len(queues)
+            work.hops += len(queues)
+        for queue in queues:
             queue.accept(publication, work)
 
 
@@ -430,18 +432,18 @@ def _without(tags: TagRange, staying: Sequence[int]) -> Iterator[TagRange]:
 
 
 def in_pieces(tags: Sequence[TagRange], most: int) -> Iterator[TagRange]:
-    """The same tags, up to so many in a range."""
+    """The same tags, in ranges of at most `most`."""
     for first, stop in tags:
         for at in range(first, stop, most):
             yield at, min(at + most, stop)
 
 
 def behind(tags: Sequence[TagRange], count: int) -> list[TagRange]:
-    """What is left of the tags without the first so many."""
-    left: list[TagRange] = []
+    """The tags without the first `count`."""
+    remaining: list[TagRange] = []
     for first, stop in tags:
         passed = min(count, stop - first)
         count -= passed
         if first + passed < stop:
-            left.append((first + passed, stop))
-    return left
+            remaining.append((first + passed, stop))
+    return remaining

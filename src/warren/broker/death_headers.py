@@ -1,17 +1,17 @@
-"""The headers of a dead letter, as RabbitMQ writes them, and the content with them instead of its own.
+"""Headers of a dead letter, as RabbitMQ writes them.
 
     x-death                   an array of tables, newest first: count (l), reason, queue, time (T), exchange,
-                              routing-keys, and original-expiration if it had one; the same queue and reason are
-                              counted in one entry, also if they came in several. No entry is dropped, or a cycle
-                              would not be noticed: there are as many as queues that let the message go
-    x-first-death-exchange, x-first-death-queue, x-first-death-reason            of the first death of all
+                              routing-keys, and original-expiration if there was one. Deaths of the same queue and
+                              reason are one entry with a count, also if they arrived as several. No entry is removed,
+                              since cycles are detected by them: there are as many as queues the message died in
+    x-first-death-exchange, x-first-death-queue, x-first-death-reason            of the first death
 
-Only what changes is opened: the table of headers, and how long the other properties are. Their bytes stay as they came.
-The expiration goes, or the message would die of it again; so does CC, if the dead letter has a routing key of its own.
-Headers come out in the order of their names, as RabbitMQ's do. Entries of an `x-death` that are none (a client may
-write what it likes) are kept behind ours; one that is no array at all is replaced.
+Only the headers are decoded, and the lengths of the other properties, whose bytes are copied. The expiration is
+removed, otherwise the message would expire again; so is CC if the dead letter has a routing key of its own. Headers are
+sorted by name, as in RabbitMQ. Elements of `x-death` that are no entry of a death (clients may write anything) are kept
+behind the others; an `x-death` that is not an array is replaced.
 
-A thousand messages with the same properties are decoded once (`DeathHeaders`). Bytes that are no content are
+A thousand messages with the same properties are decoded once (`DeathHeaders`). Bytes that are not a content raise
 `Malformed`.
 """
 
@@ -37,18 +37,18 @@ _PROPERTIES_AT: Final = frames.HEAD.size + HEADER_HEAD.size
 
 
 class DeathEvent(NamedTuple):
-    """What is to be said of messages that die together."""
+    """The new entry in the headers of messages that die together."""
 
     queue: str
     reason: str
     time_seconds: int
-    exchange: str  # by which they had come …
-    routing_key: str  # … and with what key
-    new_key: str | None  # with which they go on; None: with their own
+    exchange: str  # of the message when it was published …
+    routing_key: str  # … and its routing key
+    new_key: str | None  # of the dead letter; None: its own
 
 
 class DeadLetteredProperties(NamedTuple):
-    """Properties as they are afterwards, and what can be told from them."""
+    """Properties with the new headers, and the values decoded from them."""
 
     properties: bytes
     headers: Mapping[str, Any]
@@ -57,14 +57,14 @@ class DeadLetteredProperties(NamedTuple):
 
 
 class DeathHeaders:
-    """Of messages that die together."""
+    """Writes the headers of messages that die together."""
 
     def __init__(self, death: DeathEvent) -> None:
         self._death = death
         self._known: dict[bytes, DeadLetteredProperties] = {}
 
     def write_death(self, content: bytes) -> tuple[bytes, DeadLetteredProperties]:
-        """The content with other properties; its body frames are untouched."""
+        """The content with the new properties; its body frames are unchanged."""
         properties, body_at = _opened(content)
         dead_lettered = self._known.get(properties)
         if dead_lettered is None:
@@ -82,43 +82,43 @@ def write_death_properties(raw: bytes, death: DeathEvent) -> DeadLetteredPropert
         headers, _ = types.read_table(raw, *span)
     expiration = raw[slice(*spans[_EXPIRATION])][1:] if _EXPIRATION in spans else None
     headers = with_death(headers, death, expiration)
-    told = {flag: raw[start:stop] for flag, (start, stop) in spans.items() if flag != _EXPIRATION}
-    told[_HEADERS] = types.write_table(headers)
+    fields = {flag: raw[start:stop] for flag, (start, stop) in spans.items() if flag != _EXPIRATION}
+    fields[_HEADERS] = types.write_table(headers)
     flags = (flags | _HEADERS) & ~_EXPIRATION
-    properties = b"".join((flags.to_bytes(_WORD_BYTES), *(told[flag] for flag in _FLAGS if flag in told)))
-    mode, priority = told.get(_DELIVERY_MODE, b"\0"), told.get(_PRIORITY, b"\0")
+    properties = b"".join((flags.to_bytes(_WORD_BYTES), *(fields[flag] for flag in _FLAGS if flag in fields)))
+    mode, priority = fields.get(_DELIVERY_MODE, b"\0"), fields.get(_PRIORITY, b"\0")
     return DeadLetteredProperties(properties, headers, priority[0], mode[0] == PERSISTENT)
 
 
 def with_death(headers: Mapping[str, Any], death: DeathEvent, expiration: bytes | None) -> dict[str, Any]:
-    """The headers after it."""
-    told = dict(headers)
-    before = told.get(X_DEATH)
-    entry = _entry(told, death, expiration)
+    """The headers with this death added."""
+    updated = dict(headers)
+    before = updated.get(X_DEATH)
+    entry = _entry(updated, death, expiration)
     if before is None:
-        told |= {
+        updated |= {
             "x-first-death-exchange": death.exchange,
             "x-first-death-queue": death.queue,
             "x-first-death-reason": death.reason,
         }
     if isinstance(before, list):
-        told[X_DEATH] = _counted(before, entry)
+        updated[X_DEATH] = _counted(before, entry)
     else:
-        told[X_DEATH] = [entry]
+        updated[X_DEATH] = [entry]
     if death.new_key is not None:
-        told.pop(OPEN, None)
-    return dict(sorted(told.items()))
+        updated.pop(OPEN, None)
+    return dict(sorted(updated.items()))
 
 
 def is_circle(queue: str, deaths: object) -> bool:
-    """Whether a message with such an `x-death` was in this queue before, and came round by itself since: nobody has
-    rejected it on the way, and no client has written something of its own there. The present death is in front."""
-    if not isinstance(deaths, list) or not deaths or _told(deaths[0], "reason") == "rejected":
+    """Whether a message with this `x-death` died in this queue before, without a rejection since and without an element
+    that a client has written. The current death is in front."""
+    if not isinstance(deaths, list) or not deaths or _field(deaths[0], "reason") == "rejected":
         return False
     for each in deaths:
-        if not isinstance(each, Mapping) or _told(each, "reason") == "rejected":
+        if not isinstance(each, Mapping) or _field(each, "reason") == "rejected":
             return False
-        if _told(each, "queue") == queue:
+        if _field(each, "queue") == queue:
             return True
     return False
 
@@ -138,7 +138,7 @@ def _entry(headers: Mapping[str, Any], death: DeathEvent, expiration: bytes | No
 
 
 def _counted(before: list[Any], entry: dict[str, Any]) -> list[Any]:
-    """One more in front. One that was there before stays as it was, but for its count."""
+    """With one more entry in front. An entry of the same queue and reason keeps its fields except for the count."""
     before, same = _merged(before), _key(entry)
     found = next((each for each in before if _key(each) == same), None)
     if found is not None:
@@ -148,8 +148,8 @@ def _counted(before: list[Any], entry: dict[str, Any]) -> list[Any]:
 
 
 def _merged(deaths: list[Any]) -> list[Any]:
-    """Several entries of one queue and reason, as old brokers and clients write them, are one: the first of them. If it
-    has no count, it gets their number. A single entry is not touched, as in RabbitMQ."""
+    """Several entries of one queue and reason, as old brokers and clients write them, become the first of them. If it
+    has no count, it gets their number. A single entry is not changed, as in RabbitMQ."""
     if len(deaths) < 2:
         return deaths
     times = Counter(map(_key, deaths))
@@ -164,8 +164,8 @@ def _merged(deaths: list[Any]) -> list[Any]:
 
 
 def _key(entry: object) -> tuple[str | bytes, str | bytes] | None:
-    """None if this is no entry of a death."""
-    queue, reason = _told(entry, "queue"), _told(entry, "reason")
+    """None if it is not an entry of a death."""
+    queue, reason = _field(entry, "queue"), _field(entry, "reason")
     return (queue, reason) if isinstance(queue, str | bytes) and isinstance(reason, str | bytes) else None
 
 
@@ -173,7 +173,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < (1 << 62)
 
 
-def _told(entry: object, name: str) -> object:
+def _field(entry: object, name: str) -> object:
     return entry.get(name) if isinstance(entry, Mapping) else None
 
 
@@ -193,18 +193,18 @@ def _opened(content: bytes) -> tuple[bytes, int]:
         raise Truncated("a content does not start with a header frame", 0)
     end = frames.HEAD.size + frames.HEAD.unpack_from(content)[2]
     if not _PROPERTIES_AT + _WORD_BYTES <= end < len(content) or content[end] != frames.FRAME_END:
-        raise Malformed("the header frame of a content does not end where it says", 3)
+        raise Malformed("the header frame of a content has a wrong size", 3)
     return content[_PROPERTIES_AT:end], end + 1
 
 
 def _spans(raw: bytes) -> tuple[int, dict[int, tuple[int, int]]]:
-    """The flags, and where each property that is there stands. Further words of flags may follow if they are empty."""
+    """The flags, and the span of each property that is present. Further words of flags must be empty."""
     flags, at = _word(raw, 0)
     more = flags & _MORE
     while more:
         further, at = _word(raw, at)
         if further & ~_MORE:
-            raise Malformed("a flag of a property that is not known", at - 2)
+            raise Malformed("unknown property flag", at - 2)
         more = further
     flags &= ~3
     spans: dict[int, tuple[int, int]] = {}
@@ -213,7 +213,7 @@ def _spans(raw: bytes) -> tuple[int, dict[int, tuple[int, int]]]:
             spans[flag] = at, at + _size(raw, at, flag)
             at = spans[flag][1]
     if at != len(raw):
-        raise Malformed("the properties are not as long as they say", min(at, len(raw)))
+        raise Malformed("the properties have a wrong size", min(at, len(raw)))
     return flags, spans
 
 

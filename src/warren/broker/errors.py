@@ -1,4 +1,4 @@
-"""What goes wrong with queues, by what the reader must do."""
+"""Errors of queues, by what the caller must do."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from warren.base.errors import Misuse, Refused, WarrenError
 
 
 class UnknownQueue(Refused):
-    """There is no queue of this name."""
+    """No queue has this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no queue {name!r}", "declare it first")
 
 
 class QueueDeleted(Refused):
-    """It was deleted while somebody used it."""
+    """The queue was deleted while it was in use."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"queue {name!r} was deleted", "declare it again")
 
 
 class QueueFull(Refused):
-    """It takes no more, and was asked to refuse what is over its limit."""
+    """The queue is at its limit, and its overflow policy refuses publishes."""
 
 
 class QueueDown(WarrenError):
-    """Its own code failed. It is made again from what is durable; if it failed too often, it stays down."""
+    """The queue's code failed. It is restarted from durable data; after too many failures it stays down."""
 
 
 class NotYours(Misuse):
-    """What was to be settled is not this queue's, was settled already, or was ready again when the queue restarted."""
+    """The message is not pending: of another queue, already settled, or ready again since the queue was restarted."""
 
 
 class QueuesClosed(Misuse):

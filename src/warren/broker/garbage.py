@@ -1,28 +1,30 @@
-"""Upkeep: what is garbage goes as fast as it comes, so that the disk holds little more than what is alive.
+"""Garbage upkeep and scrub: background work on the files of messages.
 
-    messages leave ──▶ their bytes are noted ──▶ an eighth of what is alive? ──▶ one pass, in a thread of its own
+Upkeep frees garbage as fast as it arises, so that the disk holds little more than live data:
+
+    messages leave ──▶ their bytes are counted ──▶ an eighth of the live bytes? ──▶ one pass, in its own thread
 
     a pass     1  the files being written are sealed
                2  everything durable is in the store, on its disk: no row is unknown
-               3  files of which little is alive are cleaned (queue_index/cleaner), two at a time joined
+               3  files with little live data are cleaned (queue_index/cleaner), or joined in pairs
                   (message_store/collector)
-               4  what nobody needs, retains or pins is purged
+               4  files that are not needed, retained or pinned are purged
 
-Whoever puts more while there is twice as much waits for the pass that is under way: a disk that fills with what nobody
-wants helps nobody (DESIGN promise 5). Whoever gets and acknowledges never waits. While passes fail, or when the thread
-is gone, no publisher is held back: the failure is an alarm, and the pass is tried again after a back-off.
+At twice that amount publishers wait for the current pass, so that garbage does not fill the disk (DESIGN promise 5).
+Gets and acknowledgements never wait. While passes fail, or without the thread, publishers are not throttled: the
+failure is an alarm, and the pass is repeated after a back-off.
 
-Always true: nothing is lost by a pass that is cut short at any point; each of its steps is safe by itself.
+The scrub reads every message on disk periodically, so that damage is known before the message is delivered:
 
-The scrub: every message on disk is read now and then, so that damage is known before somebody wants the message.
+    rows of the queues ──▶ block in the log, checked once for all its runs ──▶ large contents, checked
 
-    rows of the queues ──▶ block in the log, checked once for all runs in it ──▶ large contents, checked
+It follows the rows, so it reads only live messages, and damage is reported with the name of a queue. A step reads about
+a given number of bytes, and the next step continues there: the caller's pace bounds the load on the disk.
 
-It follows the rows, so that what it reads is what queues hold, and damage has the name of a queue. A step reads about
-a given number of bytes and leaves the rest to the next one: the caller's pace bounds what it takes from the disk.
-
-Invariants: nothing is kept in memory of what was read; a scrub changes nothing. Damage of the store's own blocks is met
-by reading the rows, and noted by the database.
+Invariants
+* A pass that is interrupted at any point loses nothing: each of its steps is safe on its own.
+* The scrub changes nothing, and keeps nothing that it has read in memory. Damage of the store's own blocks is found by
+  reading the rows, and noted by the database.
 """
 
 from __future__ import annotations
@@ -42,11 +44,11 @@ from warren.queue_index.cleaner import Cleaner
 from warren.queue_index.row_format import ACK_ROW, KEY, decode_run
 from warren.snapshot.database import Database
 
-GARBAGE_BYTES_MIN = 1 << 20  # less than this is not worth a pass
-FILE_BYTES_MIN = 8 << 20  # files are sealed when they are this large, or …
-ALIVE_SHARE = 8  # … hold such a share of what is alive: garbage is found in whole files, or in two at a time
-HISTORY_SHARE = 16  # such a share of what is kept as history may be garbage, too: a pass could not free it yet
-HOLD_SECONDS_MAX = 1.0  # longest that anybody is held back at a time
+GARBAGE_BYTES_MIN = 1 << 20  # no pass for less than this
+FILE_BYTES_MIN = 8 << 20  # files are sealed at this size, or …
+ALIVE_SHARE = 8  # … at this share of the live bytes: garbage is freed by whole files, or by pairs of files
+HISTORY_SHARE = 16  # this share of the retained history may be garbage, too: a pass could not free it yet
+THROTTLE_SECONDS_MAX = 1.0  # a publisher is throttled for this long at a time
 
 
 class GarbageUpkeep:
@@ -59,8 +61,8 @@ class GarbageUpkeep:
         alive_bytes: Callable[[], int],
         scrub: Callable[[], None] = lambda: None,
     ) -> None:
-        """`collect` has the message stores collect their garbage; `alive_bytes` tells how much is in the queues;
-        `scrub` reads a little of what is alive, to find damage."""
+        """`collect` runs the collector of the message stores; `alive_bytes` returns the live bytes of the queues;
+        `scrub` reads some live messages, to find damage."""
         self._clock = environment.clock
         self._task = environment.background.task("upkeep", "garbage is not cleared away")
         self._scrub_task = environment.background.task("scrub", "messages on disk are not checked")
@@ -90,20 +92,20 @@ class GarbageUpkeep:
         """Rounds that have ended: each is a pass, unless none was requested or due."""
         return self._loop.rounds
 
-    # -- for whoever puts and lets go ----------------------------------------------------------------------------
+    # -- for queues and publishers -------------------------------------------------------------------------------
 
     def note_dead(self, size_bytes: int) -> None:
-        """So much is no longer wanted. Any thread; asks for no lock until it is time for a pass."""
+        """Messages of this size have left their queues. Any thread; takes no lock until a pass is due."""
         self._garbage_bytes += size_bytes
         if self._garbage_bytes >= self._due_bytes and not self._loop.is_requested:
-            self.ring()
+            self.request_pass()
 
-    def ring(self) -> None:
+    def request_pass(self) -> None:
         """Request a pass."""
         self._loop.request()
 
     def is_behind(self) -> bool:
-        """Whether garbage comes much faster than it goes; then a pass is under way, or soon. Waits for nobody."""
+        """Whether garbage arises much faster than it is freed; then a pass is running or requested. Does not wait."""
         if self._database.log.rotation.active_bytes > self._file_bytes:
             self._measure()
             if self._database.log.rotation.active_bytes > self._file_bytes:
@@ -113,17 +115,17 @@ class GarbageUpkeep:
         if not self._loop.is_alive:
             return False
         if not self._loop.is_requested:
-            self.ring()
+            self.request_pass()
         return True
 
     def throttle(self) -> None:
-        """Wait, if that is so, until a pass has ended."""
+        """If upkeep is behind, wait until a pass has ended."""
         if not self.is_behind():
             return
         with self._loop.condition:
             rounds = self._loop.rounds
             while self._loop.rounds == rounds and not self._loop.is_stopping:
-                if not self._loop.condition.wait(HOLD_SECONDS_MAX):
+                if not self._loop.condition.wait(THROTTLE_SECONDS_MAX):
                     return
 
     # -- the thread ----------------------------------------------------------------------------------------------
@@ -149,10 +151,10 @@ class GarbageUpkeep:
         self._measure()
 
     def _measure(self) -> None:
-        """How much is much."""
+        """Compute the limits from the bytes that are alive and retained."""
         settings = self._database.log.settings
-        kept_bytes = settings.retention_bytes if settings.retention_seconds else 0
-        share = max(self._alive_bytes() // ALIVE_SHARE, kept_bytes // HISTORY_SHARE)
+        history_bytes = settings.retention_bytes if settings.retention_seconds else 0
+        share = max(self._alive_bytes() // ALIVE_SHARE, history_bytes // HISTORY_SHARE)
         self._due_bytes = max(GARBAGE_BYTES_MIN, share)
         self._file_bytes = max(FILE_BYTES_MIN, share)
 
@@ -162,7 +164,7 @@ class GarbageUpkeep:
 
 STEP_BYTES = 32 << 20
 EVERY_SECONDS = 24 * 3600.0
-ROW_BYTES = 64  # about what a row costs that points nowhere
+ROW_BYTES = 64  # approximate cost of a row without a pointer
 _RUN = b"r"
 
 ReportDamage = Callable[[QueuePlace, SequenceId, Damage], None]
@@ -175,19 +177,19 @@ class Scrub:
         bodies: MessageStore,
         queues: Callable[[], Collection[QueueId]],
         clock: Clock,
-        tell: ReportDamage,
+        report_damage: ReportDamage,
     ) -> None:
         self._database = database
         self._bodies = bodies
         self._queues = queues
         self._clock = clock
-        self._tell = tell
+        self._report_damage = report_damage
         self._steps: Iterator[int] | None = None
         self._begun_ns: int | None = None
-        self.passes = 0  # that came to their end
+        self.passes = 0  # completed
 
     def step(self, bytes_max: int = STEP_BYTES) -> None:
-        """Go on with a pass, or begin one if it is time for it."""
+        """Continue the current pass, or begin one if it is due."""
         now_ns = self._clock.monotonic_ns()
         if self._steps is None:
             if self._begun_ns is not None and now_ns - self._begun_ns < EVERY_SECONDS * 1e9:
@@ -201,7 +203,7 @@ class Scrub:
         self.passes += 1
 
     def _pass(self) -> Iterator[int]:
-        """One for each row: about how many bytes it took."""
+        """Yields the approximate number of bytes read for each row."""
         for queue in sorted(self._queues()):
             after = b""
             try:
@@ -209,10 +211,10 @@ class Scrub:
                     after = rows[-1][0]
                     yield from self._check(queue, rows)
             except Damage:
-                continue  # the database has noted it: the store itself is damaged
+                continue  # the store itself is damaged: noted by the database
 
     def _rows_behind(self, queue: QueueId, after: bytes) -> list[tuple[bytes, bytes, int]]:
-        """Some rows, so that no view is held from step to step."""
+        """Up to 512 rows, so that no view stays open between steps."""
         found = []
         with closing(self._database.view()) as view:
             for row in view.range(queue, after + b"\x00" if after else b""):
@@ -237,14 +239,14 @@ class Scrub:
                     size_bytes += run.size_of(0, run.count)
                     self._bodies.check(run.stored)
             except Gone:
-                pass  # cleaned or collected meanwhile: what is alive of it stands elsewhere, and is read there
+                pass  # cleaned or collected meanwhile: its live messages were moved, and are read there
             except Damage as damage:
                 if self._is_still_there(queue, key, value):
-                    self._tell(place, first, damage)
+                    self._report_damage(place, first, damage)
             yield size_bytes
 
     def _is_still_there(self, queue: QueueId, key: bytes, value: bytes) -> bool:
-        """A message that was acknowledged meanwhile may be gone from disk: that is no damage."""
+        """Whether the row is unchanged: a message that was acknowledged meanwhile may be gone without damage."""
         with closing(self._database.view_now()) as view:
             found = view.get(queue, key)
         return found is not None and found.value == value

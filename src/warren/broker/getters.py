@@ -95,7 +95,7 @@ class WaitingThread:
             return True
 
     def sleep(self, seconds: float | None) -> None:
-        """Until there is an outcome, or so long."""
+        """Wait for an outcome, with a time limit."""
         with self._bell:
             if self._outcome is None:
                 self._bell.wait(seconds)

@@ -27,7 +27,7 @@ from warren.base.threads import Threads
 LOW = 0.95  # of the limit: paging ends here, so that not every put pages
 LIFT = 0.75  # of the limit: below it there is no target
 ROUNDS = 24  # targets that are tried at once …
-LESS = 0.7  # … each at most so much of the one before
+LESS = 0.7  # … each at most this share of the one before
 GROWTH = 1.02  # of what could not be paged: then it is tried again
 
 
@@ -101,7 +101,7 @@ class MemoryMonitor:
         self._stuck_bytes = max(self.used_bytes, self.limit_bytes) * GROWTH
 
     def _desired(self, queues: Sequence[Paged]) -> float:
-        """Seconds that every queue may hold: never more than before while we are over the limit."""
+        """Seconds that every queue may hold: never more than before while memory is over the limit."""
         durations = [seconds for each in queues if not math.isinf(seconds := each.ram_duration())]
         if not durations:
             return 0.0

@@ -163,9 +163,9 @@ class Queue:
         self.use = QueueUse(context.clock, arguments)
         self.failure: BaseException | None = None
         self._context = context
-        self._timer_ms: int | None = None  # when we are looked at next
+        self._timer_ms: int | None = None  # of the next expiry check
         self._ram_bytes = -1
-        self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # who knows what was recovered
+        self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # recovered messages may have a TTL
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class Queue:
         the next unit of work: see `is_over`."""
         backing, arguments = self.backing, self.arguments
         work.touch(self)
-        if not work.has_target_locks and self.leaving.leads():
+        if not work.has_target_locks and self.leaving.has_targets():
             return
         while self.is_over() and work.room_bytes > 0 and (head := backing.head()) is not None:
             over = count_over(arguments, len(backing), backing.ready_bytes, head)

@@ -1,11 +1,11 @@
-"""What is done with messages: put, got, settled, looked at. Plain data in and out; any thread may call.
+"""Queue API: put, get, settle and browse messages from any thread, with plain data in and out.
 
-    put ──▶ epoch                              into several queues at once: all of them or none, stored once
-    get ──▶ delivery (queue, life, fetched)    at once, or after waiting in line for the first
-    ack · requeue · reject ──▶ how many        what was delivered, by its tags, in the life that delivered it
+    put ──▶ epoch                                    to several queues at once: all of them or none, stored once
+    get ──▶ delivery (queue, incarnation, fetched)   at once, or after waiting in line for the first message
+    ack · requeue · reject ──▶ number                by the tags of a delivery, in the incarnation that delivered it
 
-A put returns the epoch to wait for: nobody waits for the disk with a lock held. Acknowledgements that nobody waits for
-are durable a moment later; one that a crash takes back means one more delivery.
+A put returns the epoch to wait for, so no thread waits for the disk with a lock held. Acknowledgements are durable a
+moment later; one that a crash undoes causes a redelivery.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Settle = Callable[[Queue, Sequence[TagRange], UnitOfWork], int]
 
 
 class SettleCall(NamedTuple):
-    """Messages that somebody has done with."""
+    """Delivered messages that are settled together."""
 
     incarnation: int  # of the queue, when it delivered them
     tags: Sequence[TagRange]
@@ -44,14 +44,14 @@ class QueueApi:
 
     def put(self, publication: Publication, handles: Sequence[QueueHandle]) -> Epoch:
         def act(work: UnitOfWork) -> QueueFull | None:
-            lives = [handle.serving() for handle in handles]
+            queues = [handle.serving() for handle in handles]
             try:
-                for queue in lives:
+                for queue in queues:
                     queue.check(publication, work)
             except QueueFull as full:
                 queue.leaving.refuse(publication, work)
                 return full
-            for queue in lives:
+            for queue in queues:
                 queue.put(publication, work)
             return None
 
@@ -61,15 +61,15 @@ class QueueApi:
         if full is not None:
             raise full
         if vhost.monitor.is_over:
-            vhost.storage.log.wait(epoch)  # what is not durable cannot leave memory
+            vhost.storage.log.wait(epoch)  # only durable messages can be paged out
             vhost.monitor.relieve()
         return epoch
 
     def get(
         self, handle: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
     ) -> Delivery | None:
-        """Up to so many from the head, or None; waits so long for the first (None: as long as it takes)."""
-        delivery = self._taken(handle, count, bytes_max)
+        """Up to `count` messages from the head, or None after `seconds` without any (None: no time limit)."""
+        delivery = self._get_now(handle, count, bytes_max)
         if delivery is not None or seconds == 0.0:
             return delivery
         waiting = WaitingThread(self._threads, count, bytes_max)
@@ -88,11 +88,11 @@ class QueueApi:
         return outcome
 
     def wait(self, handle: QueueHandle, getter: Getter) -> None:
-        """Wait in line: it is handed messages, or an error."""
+        """Add a waiting getter: it is passed messages, or an error."""
         self.vhost.execute([handle], lambda work: handle.serving().wait(getter, work))
 
     def stop_waiting(self, handle: QueueHandle, getter: Getter) -> None:
-        """It does not take anything any more."""
+        """Remove a waiting getter."""
 
         def act(work: UnitOfWork) -> None:
             if handle.queue is not None:
@@ -101,31 +101,31 @@ class QueueApi:
         self.vhost.execute([handle], act)
 
     def give_back(self, handle: QueueHandle, outcome: object) -> None:
-        """What was handed to somebody who has gone."""
+        """Requeue a delivery whose getter has stopped waiting."""
         if isinstance(outcome, Delivery):
             self.requeue(handle, SettleCall(outcome.incarnation, [each.tags for each in outcome.fetched]))
 
     def ack(self, handle: QueueHandle, settling: SettleCall) -> int:
-        return self._settled(handle, settling, Queue.ack)
+        return self._settle(handle, settling, Queue.ack)
 
     def requeue(self, handle: QueueHandle, settling: SettleCall) -> int:
-        """Ready again, where they stood."""
-        return self._settled(handle, settling, Queue.requeue)
+        """Ready again, at their old positions."""
+        return self._settle(handle, settling, Queue.requeue)
 
     def reject(self, handle: QueueHandle, settling: SettleCall) -> int:
-        """Gone, or moved to the dead-letter target: very many, or very large ones, in several sessions."""
-        count, left = 0, behind(settling.tags, 0)
-        while left:
-            done = self._settled(handle, SettleCall(settling.incarnation, left), Queue.reject)
+        """Drop or dead-letter; very many or very large messages in several sessions."""
+        count, remaining = 0, behind(settling.tags, 0)
+        while remaining:
+            done = self._settle(handle, SettleCall(settling.incarnation, remaining), Queue.reject)
             count += done
-            left = behind(left, done)  # none may have gone, if the routing changed in this moment
+            remaining = behind(remaining, done)  # none may have left, if the routing has just changed
         return count
 
     def purge(self, handle: QueueHandle) -> tuple[int, Epoch]:
         return self.vhost.execute([handle], lambda work: handle.serving().purge(work))
 
     def browse(self, handle: QueueHandle) -> Iterator[list[bytes]]:
-        """Bodies of what is ready, in order, without taking them: piece by piece, with the lock held for one piece.
+        """Bodies of the ready messages in order, without removing them: in pieces, with the lock held for one piece.
         Ends early if the queue changes meanwhile."""
         with handle.lock:
             queue = handle.serving()
@@ -136,17 +136,17 @@ class QueueApi:
                 queue.use.note()
             if piece is None:
                 return
-            assert piece.contents is not None, "what is browsed has contents"
+            assert piece.contents is not None, "browsed slices have contents"
             yield piece.contents
 
     def length(self, handle: QueueHandle) -> int:
-        """How many are ready."""
+        """Number of ready messages."""
         with handle.lock:
             return len(handle.serving().backing)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _taken(self, handle: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
+    def _get_now(self, handle: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
         def act(work: UnitOfWork) -> tuple[int, list[Fetched] | None]:
             queue = handle.serving()
             if queue.expire(work):
@@ -160,13 +160,13 @@ class QueueApi:
             if fetched is not None:
                 return Delivery(handle.id, incarnation, fetched) if fetched else None
 
-    def _settled(self, handle: QueueHandle, settling: SettleCall, settle: Settle) -> int:
+    def _settle(self, handle: QueueHandle, settling: SettleCall, settle: Settle) -> int:
         def act(work: UnitOfWork) -> int:
             queue = handle.serving()
             if queue.incarnation != settling.incarnation:
                 raise NotYours(
-                    f"queue {handle.name!r} was made again since it delivered this message",
-                    "it is ready again: get it once more",
+                    f"queue {handle.name!r} was restarted after it delivered this message",
+                    "the message is ready again: get it again",
                 )
             return settle(queue, settling.tags, work)
 

@@ -1,38 +1,34 @@
-"""What a queue was asked to do, in RabbitMQ's names: read from the table of a declaration, or asked for in a program.
+"""Queue arguments: what a declaration may request with RabbitMQ's names, and the rules for lengths and times.
 
     x-message-ttl  x-expires  x-max-length  x-max-length-bytes  x-overflow  x-max-priority
-    x-dead-letter-exchange, x-dead-letter-routing-key     where messages go that are let go of: see dead_letters
+    x-dead-letter-exchange, x-dead-letter-routing-key     target of messages that leave without an ack: see dead_letters
     x-queue-type, x-delivery-limit                        quorum: a durable queue that may count deliveries
     x-single-active-consumer                              one consumer at a time
-    x-queue-mode, x-queue-version, x-dead-letter-strategy, x-consumer-timeout …    looked at, and nothing comes of it
-    x-backing                                             another kind of backing queue (BQ-02), ours
+    x-queue-mode, x-queue-version, x-dead-letter-strategy, x-consumer-timeout …    validated, otherwise ignored
+    x-backing                                             another kind of backing queue (BQ-02), Warren's own
 
-A program that asks for `dead_letter="name"` means the queue of that name: the default exchange with the name as key.
+`QueueArguments(dead_letter="name")` in a program means the queue of that name: the default exchange with the name as
+routing key. A declaration is refused if an argument has an invalid value, or if RabbitMQ does not support the argument
+for this type of queue; unknown arguments are ignored. `BadArgument.reason` has RabbitMQ's text, since clients show it
+to users who search for it; `type_of` has its names of AMQP types for the same reason.
 
-An argument with a senseless value is refused when the queue is declared, and so is one that RabbitMQ does not know for
-this type of queue; one that nobody knows does nothing. `BadArgument.reason` has RabbitMQ's word for it, since clients
-show it to people who look it up.
+Lengths (checklist QP-08) count ready messages, as in RabbitMQ:
 
-Always true: what `to_table` says is read as the same arguments again. It says what a program asked for, and nothing
-that does nothing: the table of an AMQP client stays in the catalog as it came.
+    drop-head         the publish is accepted, then the oldest messages are dropped or dead-lettered until it fits
+    reject-publish    what does not fit is refused: all of a put; of messages from AMQP or from other queues only those
+                      that do not fit, as if they came one by one. With -dlx the refused ones become dead letters
 
-How much a queue may hold, and what is over that (checklist QP-08). Judged by ready messages, as RabbitMQ does.
-
-drop-head         the put is taken, then the oldest go until it fits: expressed by `drop`, or by a dead-letter move
-reject-publish    what would not fit is refused: all of a put; of what comes from AMQP, or from other queues, as much
-                  as does not fit, as if it came one by one; with -dlx those become dead letters
-
-Time in queues: messages that expire, and queues that nobody uses (checklist QP-07; DESIGN rule 11).
+Times (checklist QP-07; DESIGN rule 11):
 
     a message   its own time (`expires_ms`), or the queue's `x-message-ttl` since it was published: the earlier one
     a queue     `x-expires` without a get, a waiting getter, a consumer or a declaration
 
-A message is judged when it stands at the head, and only there; what is let go of says why in the log, so that replay
-asks no clock. A run has one time for all its messages: one look judges a thousand.
+Only the message at the head is checked for expiry. The log records the reason of each removal, so replay needs no
+clock. A run has one time for all its messages: one check covers a thousand. Messages carry wall time, which survives a
+restart; everything else is measured on the monotonic clock.
 
-Two clocks: messages carry wall time, which outlives a restart; everything else is measured on the one that never jumps.
-
-What AMQP calls the type of a value in a table, in RabbitMQ's words: errors show it to clients.
+Invariant: `from_table` reads what `to_table` writes as the same arguments. `to_table` has only the arguments of a
+program that have an effect: the table of an AMQP client is in the catalog unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +48,7 @@ from warren.base.messages import Run, Slice
 
 _INT32: Final = range(-(1 << 31), 1 << 31)
 
-# The first that fits: what plain Python would lose comes before what it is made of.
+# The first match counts: subclasses stand before their base classes.
 _TYPES: Final[tuple[tuple[type, str], ...]] = (
     (type(None), "void"),
     (bool, "bool"),
@@ -77,19 +73,19 @@ _TYPES: Final[tuple[tuple[type, str], ...]] = (
 
 
 def type_of(value: object) -> str:
-    """What AMQP calls its type, in RabbitMQ's words."""
+    """The AMQP type of a value, as RabbitMQ names it in errors."""
     if type(value) is int and value not in _INT32:
         return "long"
     return next((name for kind, name in _TYPES if isinstance(value, kind)), type(value).__name__)
 
 
 def is_integer(value: object) -> bool:
-    """Of whatever width. A time is none, and neither is a flag."""
+    """Of any width; timestamps and booleans are no integers."""
     return isinstance(value, int) and not isinstance(value, bool | Timestamp)
 
 
 PRIORITY_MAX = 255
-TIME_MS_MAX = (1 << 32) * 1000 - 1  # longer than anybody waits, and no sum of it is too large for 64 bits
+TIME_MS_MAX = (1 << 32) * 1000 - 1  # 136 years; sums of it fit into 64 bits
 NUMBER_MAX = 1 << 62
 TTL = "x-message-ttl"
 EXPIRES = "x-expires"
@@ -104,7 +100,7 @@ TYPE = "x-queue-type"
 SINGLE = "x-single-active-consumer"
 BACKING = "x-backing"
 _STRATEGY, _MODE, _VERSION = "x-dead-letter-strategy", "x-queue-mode", "x-queue-version"
-_OF_OTHERS = {  # what RabbitMQ knows, but not for this type of queue
+_OF_OTHERS = {  # arguments that RabbitMQ has for other types of queue only
     "classic": {LIMIT, _STRATEGY, "x-max-in-memory-length", "x-max-in-memory-bytes"},
     "quorum": {PRIORITY, _MODE, _VERSION, "x-queue-master-locator"},
 }
@@ -112,26 +108,26 @@ _OF_STREAMS = {"x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluste
 
 
 class BadArgument(Refused):
-    """An argument with a value that makes no sense (AMQP: 406)."""
+    """An argument with an invalid value (AMQP: 406)."""
 
     def __init__(self, name: str, value: object, reason: str, hint: str) -> None:
         super().__init__(f"{name} cannot be {value!r}", hint)
         self.name = name
         self.value = value
-        self.reason = reason  # in RabbitMQ's words; empty: it is no argument of this type of queue
+        self.reason = reason  # RabbitMQ's text; empty: this type of queue does not have the argument
 
 
 class Overflow(StrEnum):
-    DROP_HEAD = "drop-head"  # the oldest ones go
-    REJECT_PUBLISH = "reject-publish"  # the new ones are refused
-    REJECT_PUBLISH_DLX = "reject-publish-dlx"  # … and go where dead letters go
+    DROP_HEAD = "drop-head"  # the oldest messages are removed
+    REJECT_PUBLISH = "reject-publish"  # new messages are refused
+    REJECT_PUBLISH_DLX = "reject-publish-dlx"  # … and dead-lettered
 
 
 class Address(NamedTuple):
-    """Where dead letters go."""
+    """Exchange and routing key of dead letters."""
 
     exchange: str
-    routing_key: str | None  # None: each keeps its own
+    routing_key: str | None  # None: each message keeps its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +140,10 @@ class QueueArguments:
     dead_letter: str | None = None  # name of a queue
     max_priority: int | None = None
     backing: str | None = None
-    is_single_active: bool = False  # only one consumer at a time gets anything
-    dead_letter_exchange: str | None = None  # for whoever means more than a queue
+    is_single_active: bool = False  # deliveries go to one consumer at a time
+    dead_letter_exchange: str | None = None  # any exchange; `dead_letter` names a queue
     dead_letter_key: str | None = None
-    delivery_limit: int | None = None  # how often a message may be given back
+    delivery_limit: int | None = None  # how often a message may be requeued
     queue_type: str | None = None
 
     def __post_init__(self) -> None:
@@ -158,11 +154,11 @@ class QueueArguments:
         _check_number(PRIORITY, self.max_priority, 0, PRIORITY_MAX)
         _check_number(LIMIT, self.delivery_limit, 0)
         if self.dead_letter == "":
-            raise BadArgument(KEY, "", "no queue has this name", "a dead-letter target is the name of a queue")
+            raise BadArgument(KEY, "", "no queue has this name", "set dead_letter to the name of a queue")
         for name, value in ((EXCHANGE, self.dead_letter_exchange), (KEY, self.dead_letter or self.dead_letter_key)):
             _check_text(name, value)
         if self.dead_letter_key is not None and self.dead_letter_exchange is None:
-            raise BadArgument(KEY, self.dead_letter_key, "routing_key_but_no_dlx_defined", f"say {EXCHANGE}, too")
+            raise BadArgument(KEY, self.dead_letter_key, "routing_key_but_no_dlx_defined", f"set {EXCHANGE}, too")
 
     @property
     def is_bounded(self) -> bool:
@@ -170,13 +166,13 @@ class QueueArguments:
 
     @property
     def dead_letters_to(self) -> Address | None:
-        """Where messages go that are let go of; None: nowhere."""
+        """Target of messages that leave without an acknowledgement; None: they are dropped."""
         if self.dead_letter is not None:
             return Address("", self.dead_letter)
         return None if self.dead_letter_exchange is None else Address(self.dead_letter_exchange, self.dead_letter_key)
 
     def to_table(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        table: dict[str, Any] = {
             TTL: self.message_ttl_ms,
             EXPIRES: self.expires_ms,
             LENGTH: self.max_length,
@@ -189,15 +185,15 @@ class QueueArguments:
             OVERFLOW: None if self.overflow is Overflow.DROP_HEAD else str(self.overflow),
         }
         if (address := self.dead_letters_to) is not None:
-            told |= {EXCHANGE: address.exchange, KEY: address.routing_key}
-        return {name: value for name, value in told.items() if value is not None}
+            table |= {EXCHANGE: address.exchange, KEY: address.routing_key}
+        return {name: value for name, value in table.items() if value is not None}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> QueueArguments:
         queue_type = _check_type(table)
         overflow = _check_text(OVERFLOW, table.get(OVERFLOW, str(Overflow.DROP_HEAD)))
         if overflow not in tuple(Overflow):
-            raise BadArgument(OVERFLOW, overflow, "invalid_overflow", f"it is {' or '.join(Overflow)}")
+            raise BadArgument(OVERFLOW, overflow, "invalid_overflow", f"use {' or '.join(Overflow)}")
         _check_silent(table)
         exchange, key = table.get(EXCHANGE), table.get(KEY)
         is_queue = exchange == "" and isinstance(key, str) and bool(key)
@@ -219,30 +215,34 @@ class QueueArguments:
 
 
 def _check_type(table: Mapping[str, Any]) -> str | None:
-    """The type of queue, if one was named, and whether it knows what else was named."""
-    told = _check_text(TYPE, table.get(TYPE))
-    if told not in (None, *_OF_OTHERS):
-        raise BadArgument(TYPE, told, f"\"unsupported queue type '{told}'\"", f"it is {' or '.join(_OF_OTHERS)}")
+    """The requested type of queue, if any; refuses arguments that this type does not have."""
+    queue_type = _check_text(TYPE, table.get(TYPE))
+    if queue_type not in (None, *_OF_OTHERS):
+        raise BadArgument(
+            TYPE, queue_type, f"\"unsupported queue type '{queue_type}'\"", f"use {' or '.join(_OF_OTHERS)}"
+        )
     for name in table:
-        if name in _OF_OTHERS[told or "classic"] or name in _OF_STREAMS:
-            raise BadArgument(name, table[name], "", f"a {told or 'classic'} queue has no such argument: leave it out")
-    return told
+        if name in _OF_OTHERS[queue_type or "classic"] or name in _OF_STREAMS:
+            raise BadArgument(
+                name, table[name], "", f"a {queue_type or 'classic'} queue does not have this argument: remove it"
+            )
+    return queue_type
 
 
 def _check_silent(table: Mapping[str, Any]) -> None:
-    """Arguments that change nothing here, and must make sense all the same."""
+    """Validate arguments that have no effect."""
     if (mode := table.get(_MODE)) not in (None, "default", "lazy"):
-        raise BadArgument(_MODE, mode, f"\"unsupported queue mode '{mode}'\"", "it is default or lazy")
+        raise BadArgument(_MODE, mode, f"\"unsupported queue mode '{mode}'\"", "use default or lazy")
     if (version := table.get(_VERSION)) not in (None, 1, 2):
-        raise BadArgument(_VERSION, version, f"\"unsupported queue version '{version}'\"", "it is 1 or 2")
+        raise BadArgument(_VERSION, version, f"\"unsupported queue version '{version}'\"", "use 1 or 2")
     if (strategy := table.get(_STRATEGY)) not in (None, "at-most-once", "at-least-once"):
-        raise BadArgument(_STRATEGY, strategy, "invalid_dlx_strategy", "it is at-most-once or at-least-once")
+        raise BadArgument(_STRATEGY, strategy, "invalid_dlx_strategy", "use at-most-once or at-least-once")
 
 
 def check_new(table: Mapping[str, Any]) -> None:
-    """What only a declaration is refused for: old directories have queues with a version of 1.0 or true."""
+    """Checks of new declarations only: old directories have queues with a version of 1.0 or true."""
     if (version := table.get(_VERSION)) is not None:
-        _check_integer(_VERSION, version, "it is 1 or 2")
+        _check_integer(_VERSION, version, "use 1 or 2")
 
 
 def _check_number(name: str, value: object, least: int, most: int = NUMBER_MAX) -> None:
@@ -250,7 +250,7 @@ def _check_number(name: str, value: object, least: int, most: int = NUMBER_MAX) 
         return
     hint = f"a whole number, at least {least}"
     _check_integer(name, value, hint)
-    assert isinstance(value, int), "it was checked"
+    assert isinstance(value, int), "checked above"
     if value < least:
         raise BadArgument(name, value, f"{{value_{'zero' if value == 0 else 'negative'},{value}}}", hint)
     if value > most:
@@ -276,18 +276,18 @@ def _check_flag(name: str, value: Any) -> bool:
 
 
 def is_refusing(arguments: QueueArguments) -> bool:
-    """Whether it takes no more than it may hold."""
+    """Whether the queue refuses publishes over its limit."""
     return arguments.is_bounded and arguments.overflow is not Overflow.DROP_HEAD
 
 
 def is_over(arguments: QueueArguments, count: int, size_bytes: int) -> bool:
-    """Whether so many ready messages of so many bytes are more than it may hold."""
+    """Whether ready messages of this number and size exceed the limit."""
     most, most_bytes = arguments.max_length, arguments.max_length_bytes
     return (most is not None and count > most) or (most_bytes is not None and size_bytes > most_bytes)
 
 
 def count_over(arguments: QueueArguments, count: int, size_bytes: int, head: Slice) -> int:
-    """How many of the slice at the head must go, by what is ready now: all of it, if that does not suffice."""
+    """How many messages of the slice at the head must leave to meet the limit: all of them if that does not suffice."""
     most, most_bytes = arguments.max_length, arguments.max_length_bytes
     over = 0 if most is None else max(count - most, 0)
     if most_bytes is not None and size_bytes > most_bytes:
@@ -296,7 +296,7 @@ def count_over(arguments: QueueArguments, count: int, size_bytes: int, head: Sli
 
 
 def count_fitting(arguments: QueueArguments, count: int, size_bytes: int, coming: Slice) -> int:
-    """How many of the first that come are not over the limit, beside what is ready now."""
+    """How many of the incoming messages, from the first on, fit in addition to the ready ones."""
     most, most_bytes = arguments.max_length, arguments.max_length_bytes
     fits = len(coming) if most is None else max(min(len(coming), most - count), 0)
     if most_bytes is None or size_bytes + coming.size_bytes <= most_bytes:
@@ -306,12 +306,12 @@ def count_fitting(arguments: QueueArguments, count: int, size_bytes: int, coming
 
 
 def count_within(head: Slice, bytes_max: int) -> int:
-    """How many from its head have no more bytes than that together; one at least."""
+    """How many messages from the head have at most `bytes_max` in total; at least one."""
     return len(head) if head.size_bytes <= bytes_max else max(_reaching(head, bytes_max + 1) - 1, 1)
 
 
 def _reaching(head: Slice, wanted_bytes: int) -> int:
-    """How many from the head have so many bytes together."""
+    """How many messages from the head reach this total size."""
     sizes = head.run.sizes
     if isinstance(sizes, int):
         return -(-wanted_bytes // sizes) if sizes else len(head)
@@ -319,8 +319,8 @@ def _reaching(head: Slice, wanted_bytes: int) -> int:
     return int(np.searchsorted(sums, wanted_bytes)) + 1
 
 
-STEP_MESSAGES = 10_000  # so many are let go of in one session …
-STEP_BYTES = 8 << 20  # … or about so many bytes, if they move on to another queue; then others get a turn
+STEP_MESSAGES = 10_000  # removed in one session …
+STEP_BYTES = 8 << 20  # … or about this size if they move to another queue; then other requests are served
 
 
 def wall_ms(clock: Clock) -> int:
@@ -332,7 +332,7 @@ def monotonic_ms(clock: Clock) -> int:
 
 
 def due_ms(run: Run, arguments: QueueArguments) -> int | None:
-    """Wall time from which on messages of this run are expired; None: never."""
+    """Wall time at which messages of this run expire; None: never."""
     by_queue = None if arguments.message_ttl_ms is None else run.published_ms + arguments.message_ttl_ms
     if not run.expires_ms:
         return by_queue
@@ -340,7 +340,7 @@ def due_ms(run: Run, arguments: QueueArguments) -> int | None:
 
 
 class QueueUse:
-    """When a queue was used last."""
+    """Time of the last use of a queue, for `x-expires`."""
 
     __slots__ = ("_clock", "_expires_ms", "_used_ms")
 
@@ -354,5 +354,5 @@ class QueueUse:
             self._used_ms = monotonic_ms(self._clock)
 
     def due_ms(self) -> int | None:
-        """Monotonic time from which on it is unused for too long; None: it may rest for ever."""
+        """Monotonic time at which the queue expires if it stays unused; None: never."""
         return None if self._expires_ms is None else self._used_ms + self._expires_ms

@@ -60,13 +60,13 @@ ROUTES_MAX = 16_384
 class Route:
     """Compared by identity."""
 
-    __slots__ = ("handles", "looks_at_headers", "origin", "version")
+    __slots__ = ("handles", "needs_headers", "origin", "version")
 
-    def __init__(self, handles: tuple[QueueHandle, ...], origin: Origin, version: int, looks_at_headers: bool) -> None:
+    def __init__(self, handles: tuple[QueueHandle, ...], origin: Origin, version: int, needs_headers: bool) -> None:
         self.handles = handles
         self.origin = origin
         self.version = version
-        self.looks_at_headers = looks_at_headers
+        self.needs_headers = needs_headers
 
 
 class RouteCache:
@@ -108,16 +108,14 @@ class RouteCache:
             raise UnknownExchange(name)
         return row.id
 
-    def _route(
-        self, routed: RoutingResult, exchange: str, routing_key: str, user: str, looks_at_headers: bool
-    ) -> Route:
+    def _route(self, routed: RoutingResult, exchange: str, routing_key: str, user: str, needs_headers: bool) -> Route:
         key = (routed.queues, exchange, routing_key, user)
         route = self._by_queues.get(key)
         if route is None:
             found = [self._handle(id_) for id_ in routed.queues]
             handles = tuple([handle for handle in found if handle is not None])
             origin = Origin(exchange, routing_key, user, WIRE)
-            route = self._by_queues[key] = Route(handles, origin, self._version, looks_at_headers)
+            route = self._by_queues[key] = Route(handles, origin, self._version, needs_headers)
         return route
 
     def _handle(self, id_: QueueId) -> QueueHandle | None:
@@ -151,7 +149,7 @@ class Publisher(Protocol):
     """A channel, as the batch uses it. Compared by identity."""
 
     def refused(self, tag: int, count: int) -> None:
-        """So many messages, from this publisher's tag on, were rejected by a queue."""
+        """A queue rejected `count` messages, from this publisher's tag on."""
         ...
 
 
@@ -160,7 +158,7 @@ class GetResult(NamedTuple):
 
     incarnation: int
     fetched: list[Fetched]  # empty if nothing was ready
-    left: int  # messages still ready
+    remaining: int  # messages still ready
 
 
 class PublishGroup:
@@ -232,7 +230,17 @@ class _QueueRequests:
 class _Execution:
     """One execution of requests. Its results are valid if the session has ended."""
 
-    __slots__ = ("_later", "_with_targets", "epoch", "fetched", "got", "handles", "refused", "requests", "work")
+    __slots__ = (
+        "_remainder",
+        "_with_targets",
+        "epoch",
+        "fetched",
+        "get_results",
+        "handles",
+        "refused",
+        "requests",
+        "work",
+    )
 
     def __init__(self, requests: _QueueRequests) -> None:
         self.requests = requests
@@ -240,10 +248,10 @@ class _Execution:
         self.work: UnitOfWork | None = None
         self.epoch = Epoch(0)
         self.refused: list[tuple[Publisher, int, int]] = []
-        self.got: list[tuple[_Callback, GetResult | WarrenError]] = []
+        self.get_results: list[tuple[_Callback, GetResult | WarrenError]] = []
         self.fetched: list[tuple[QueueHandle, GetResult]] = []  # not acknowledged
         self._with_targets: _QueueRequests | None = None
-        self._later: _QueueRequests | None = None
+        self._remainder: _QueueRequests | None = None
 
     @property
     def with_targets(self) -> _QueueRequests:
@@ -253,11 +261,11 @@ class _Execution:
         return self._with_targets
 
     @property
-    def later(self) -> _QueueRequests:
+    def remainder(self) -> _QueueRequests:
         """Requests that were too much for one session."""
-        if self._later is None:
-            self._later = _QueueRequests()
-        return self._later
+        if self._remainder is None:
+            self._remainder = _QueueRequests()
+        return self._remainder
 
     @property
     def has_with_targets(self) -> bool:
@@ -265,7 +273,7 @@ class _Execution:
 
     @property
     def has_later(self) -> bool:
-        return self._later is not None
+        return self._remainder is not None
 
     def failing(self) -> QueueHandle | None:
         """The queue whose code has failed, if it is one of the requests' own."""
@@ -353,11 +361,11 @@ class RequestBatch:
         self._attempt = self._idle  # contents are released with this batch, not with the next one
         for attempt in attempts:
             if attempt.has_later:
-                self._requeue(attempt.later)
+                self._requeue(attempt.remainder)
         for attempt in attempts:  # last: a callback may execute another batch
             for publisher, tag, count in attempt.refused:
                 _notify(partial(publisher.refused, tag, count))
-            for on_result, outcome in attempt.got:
+            for on_result, outcome in attempt.get_results:
                 _notify(partial(on_result, outcome))
         return BatchResult(max([attempt.epoch for attempt in attempts]), error, size_bytes)
 
@@ -372,8 +380,8 @@ class RequestBatch:
 
     def _requeue(self, requests: _QueueRequests) -> None:
         """For the next batch."""
-        for handle, asked in requests.settled.items():
-            self._settled.setdefault(handle, []).extend(asked)
+        for handle, settlements in requests.settled.items():
+            self._settled.setdefault(handle, []).extend(settlements)
         self._gets += requests.gets
         self._deliveries.update(requests.deliveries)
         self._rejected += requests.rejected
@@ -404,7 +412,7 @@ class RequestBatch:
             break
         attempt.epoch = work.epoch
         if work.left_over or work.rejected:
-            rest = attempt.later if with_targets else attempt.with_targets
+            rest = attempt.remainder if with_targets else attempt.with_targets
             for handle in map(self._vhost.queue_by_id, work.left_over):
                 if handle is not None:
                     rest.deliveries[handle] = None
@@ -422,10 +430,10 @@ class RequestBatch:
         for group in requests.groups:
             attempt.refused += group.parts
         failure = error if isinstance(error, WarrenError) else QueueDown(f"request batch failed: {error!r}")
-        attempt.got += [(on_result, failure) for _, _, on_result in requests.gets]
-        attempt.later.settled, attempt.later.deliveries = requests.settled, requests.deliveries
-        attempt.later.rejected = requests.rejected
-        attempt.later.is_urgent = failed.work is not None and failed.work.current_queue is not None
+        attempt.get_results += [(on_result, failure) for _, _, on_result in requests.gets]
+        attempt.remainder.settled, attempt.remainder.deliveries = requests.settled, requests.deliveries
+        attempt.remainder.rejected = requests.rejected
+        attempt.remainder.is_urgent = failed.work is not None and failed.work.current_queue is not None
         return attempt
 
     def _act(self, work: UnitOfWork) -> None:
@@ -435,8 +443,8 @@ class RequestBatch:
         try:
             for group in requests.groups:
                 self._put(group, work)
-            for handle, asked in requests.settled.items():
-                self._settle(handle, asked, work)
+            for handle, settlements in requests.settled.items():
+                self._settle(handle, settlements, work)
             work.rejected.extend([each for _, each in requests.rejected])
             for handle, is_auto_ack, on_result in requests.gets:
                 try:
@@ -445,9 +453,9 @@ class RequestBatch:
                     attempt.with_targets.gets.append((handle, is_auto_ack, on_result))
                     continue
                 if outcome is None:  # much has expired before it, or is over the limit: in the next batch
-                    attempt.later.gets.append((handle, is_auto_ack, on_result))
+                    attempt.remainder.gets.append((handle, is_auto_ack, on_result))
                 else:
-                    attempt.got.append((on_result, outcome))
+                    attempt.get_results.append((on_result, outcome))
                     if isinstance(outcome, GetResult) and not is_auto_ack:
                         attempt.fetched.append((handle, outcome))
             for handle in attempt.handles:
@@ -479,17 +487,17 @@ class RequestBatch:
         if fewest < len(contents):
             self._refuse(group, fewest)
 
-    def _refuse(self, group: PublishGroup, taken: int) -> None:
+    def _refuse(self, group: PublishGroup, accepted: int) -> None:
         for publisher, tag, count in group.parts:
-            if taken < count:
-                self._attempt.refused.append((publisher, tag + taken, count - taken))
-            taken = max(taken - count, 0)
+            if accepted < count:
+                self._attempt.refused.append((publisher, tag + accepted, count - accepted))
+            accepted = max(accepted - count, 0)
 
     def _settle(
-        self, handle: QueueHandle, asked: list[tuple[Settlement, int, list[TagRange]]], work: UnitOfWork
+        self, handle: QueueHandle, settlements: list[tuple[Settlement, int, list[TagRange]]], work: UnitOfWork
     ) -> None:
         queue = handle.queue
-        for settlement, incarnation, tags in asked:
+        for settlement, incarnation, tags in settlements:
             if queue is None or queue.incarnation != incarnation:  # restarted since: earlier deliveries are ready again
                 continue
             work.current_queue = queue
@@ -514,8 +522,8 @@ class RequestBatch:
             queue.requeue(tags, work)
         else:
             done = queue.reject(tags, work)
-            for left in behind(tags, done):  # too much for one session
-                self._attempt.later.settle(handle, Settlement.REJECT, queue.incarnation, left)
+            for rest in behind(tags, done):  # too much for one session
+                self._attempt.remainder.settle(handle, Settlement.REJECT, queue.incarnation, rest)
 
     def _got(self, handle: QueueHandle, is_auto_ack: bool, work: UnitOfWork) -> GetResult | WarrenError | None:
         if handle in self._failing:
@@ -538,7 +546,7 @@ class RequestBatch:
         work.current_queue = queue
         try:
             if queue.expire(work):
-                self._attempt.later.deliveries[handle] = None
+                self._attempt.remainder.deliveries[handle] = None
             queue.serve(work)
             if queue.arguments.is_bounded and queue.is_over():
                 queue.shrink(work)
@@ -551,15 +559,15 @@ class RequestBatch:
 def _add_settlement(
     settled: _Settlements, handle: QueueHandle, settlement: Settlement, incarnation: int, tags: TagRange
 ) -> None:
-    asked = settled.setdefault(handle, [])
-    if asked and asked[-1][0] is settlement and asked[-1][1] == incarnation:
-        ranges = asked[-1][2]
+    settlements = settled.setdefault(handle, [])
+    if settlements and settlements[-1][0] is settlement and settlements[-1][1] == incarnation:
+        ranges = settlements[-1][2]
         if ranges[-1][1] == tags[0]:
             ranges[-1] = (ranges[-1][0], tags[1])
         else:
             ranges.append(tags)
     else:
-        asked.append((settlement, incarnation, [tags]))
+        settlements.append((settlement, incarnation, [tags]))
 
 
 def _notify(callback: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
-"""Queues in SQL, as a kind of backing queue that a database has to offer (BQ-02, HS-04).
+"""SQL backing: queues in SQLite, as a kind of backing queue (BQ-02, HS-04).
 
-    <directory>/sql_queues/queues.sqlite        made when a queue first asks for `sql`, and not before
+    <directory>/sql_queues/queues.sqlite        created for the first queue with `sql`
 
-What is left there of queues that the catalog does not know is removed then: a queue that is not durable ends with its
-process, and its rows are found by the next one.
+On opening, rows of queues that are not in the catalog are removed: a queue that is not durable ends with its process,
+and the next process finds its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DIRECTORY, FILE = "sql_queues", "queues.sqlite"
 
 
 class SqlKind:
-    """`make` is a `MakeOne`."""
+    """`make` implements `MakeOne`."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class SqlKind:
         self._lock = threads.condition()
         self._store: SqlStore | None = None
 
-    def make(self, wanted: BackingRequest) -> BackingQueue:
-        """It finds for itself what is there: whether it is fresh is the log's word for queues in the log."""
-        return SqlQueue(wanted.place, wanted.is_durable, self._opened())
+    def make(self, request: BackingRequest) -> BackingQueue:
+        """`is_fresh` is ignored: it refers to the log, and an SQL queue reads its own rows."""
+        return SqlQueue(request.place, request.is_durable, self._opened())
 
     def close(self) -> None:
         with self._lock:

@@ -1,25 +1,22 @@
-"""Everything below the queues of a database, wired: index, message stores, cleaning, and the kinds of backing queues.
+"""Queue storage: everything below the queues of a database, assembled.
 
-    queues ──▶ index (stream "messages") ──▶ cleaning      files of which little is alive
+    queues ──▶ index (stream "messages") ──▶ cleaner       files with little live data
           └──▶ message stores (stream "bodies", transient) ──▶ their collector
-          └──▶ the catalog: which queues there are
+          └──▶ the catalog: which queues exist
 
-What is alive in a message store is asked of the rows of the index (`QueueRows`); where the collector has moved things
-is kept in rows of its own (`MovedRows`).
+    BackingKinds({"variable": …, "memory": …, "sql": …}, default="variable")
 
-Always true: a start from a clean stop is durably no clean stop any more before anything is delivered.
+`BackingKinds` makes the backing queue of a queue: the kind is its own `x-backing`, else the one of the settings
+(checklist BQ-02). A kind makes one sub-queue; a queue with priorities has one for each level, of any kind. No module
+above this one depends on the kind.
 
-Which backing queue a queue gets: by its own `x-backing`, else by the settings (checklist BQ-02).
+`DamageReportingIndex` is the queue index that backing queues read. A backing queue skips runs that cannot be read, and
+serves the others; the index reports each of them, so that an alarm names the missing messages and the damaged file.
 
-    kinds = BackingKinds({"variable": …, "memory": …, "sql": …}, default="variable")
+`QueueRows` answers from the rows of the index which units of a message store are alive. `MovedRows` keeps, in rows of
+its own, where the collector has moved units to.
 
-A kind makes one sub-queue; a queue with priorities is made of as many as it has levels, whatever their kind. Nobody
-above this file asks which it is.
-
-The queue index for backing queues, with somebody who hears of damage: what cannot be read is passed over and told.
-
-A backing queue passes over runs that cannot be read, and serves the others. That is right for whoever waits for the
-next message; an operator has to know which ones are missing, and where the damage is.
+Invariant: after a start from a clean stop, the mark of the clean stop is durably removed before anything is delivered.
 """
 
 from __future__ import annotations
@@ -59,14 +56,14 @@ from warren.snapshot.store import StoredVersion
 
 
 class BackingRequest(NamedTuple):
-    """What a sub-queue is made from."""
+    """Parameters of a new sub-queue."""
 
     place: QueuePlace
     is_durable: bool
-    is_fresh: bool  # nothing of it is on disk
-    newest: Epoch  # of what is
-    counters: Counters | None = None  # as the queue index has them; None: they were not read
-    starting: IndexBatch | None = None  # what a start has to write joins these, whose end is waited for; None: its own
+    is_fresh: bool  # it has nothing on disk
+    newest: Epoch  # of its rows on disk
+    counters: Counters | None = None  # from the queue index; None: they were not read
+    starting: IndexBatch | None = None  # for the writes of a start; the caller waits for it. None: its own
 
 
 MakeOne = Callable[[BackingRequest], BackingQueue]
@@ -81,55 +78,55 @@ class BackingKinds:
         self.check(None)
 
     def check(self, arguments: QueueArguments | None) -> None:
-        """Whether such a queue can be made; else a refusal."""
+        """Raises `Refused` if a queue with these arguments cannot be made."""
         kind = (arguments.backing if arguments is not None else None) or self._default
         if kind not in self._kinds:
-            raise Refused(f"there is no backing queue of the kind {kind!r}", f"one of {', '.join(sorted(self._kinds))}")
+            raise Refused(f"unknown kind of backing queue {kind!r}", f"one of {', '.join(sorted(self._kinds))}")
         if arguments is not None and arguments.max_priority and self._priority is None:
-            raise Refused("a queue with priorities cannot be made here", "leave x-max-priority out")
+            raise Refused("queues with priorities are not supported here", "remove x-max-priority")
 
     def make(
         self,
         queue: QueueId,
         is_durable: bool,
         arguments: QueueArguments,
-        found: Mapping[QueuePlace, Counters],
+        counters: Mapping[QueuePlace, Counters],
         newest: Epoch,
         starting: IndexBatch | None = None,
     ) -> BackingQueue:
-        """`found`: the counters of its sub-queues, if it is durable."""
+        """`counters`: of its sub-queues, if it is durable."""
         self.check(arguments)
         make = self._kinds[arguments.backing or self._default]
-        is_fresh = all(each == Counters() for each in found.values())
+        is_fresh = all(each == Counters() for each in counters.values())
         levels = [
-            make(BackingRequest(place, is_durable, is_fresh, newest, found.get(place), starting))
+            make(BackingRequest(place, is_durable, is_fresh, newest, counters.get(place), starting))
             for place in places_of(queue, arguments)
         ]
         return levels[0] if self._priority is None or len(levels) == 1 else self._priority(levels)
 
 
 def places_of(queue: QueueId, arguments: QueueArguments) -> list[QueuePlace]:
-    """Its sub-queues: one for each priority."""
+    """The sub-queues of a queue: one for each priority."""
     return [QueuePlace(queue, level) for level in range((arguments.max_priority or 0) + 1)]
 
 
-def memory(wanted: BackingRequest) -> BackingQueue:
-    """Keeps nothing over a restart."""
-    return MemoryQueue(wanted.is_durable)
+def memory(request: BackingRequest) -> BackingQueue:
+    """Its messages do not survive a restart."""
+    return MemoryQueue(request.is_durable)
 
 
-Tell = Callable[[QueuePlace, SequenceId, Damage], None]
+OnQueueDamage = Callable[[QueuePlace, SequenceId, Damage], None]
 
 
 class DamageReportingIndex:
-    """Is a `queues.contents.IndexSource`."""
+    """Implements `queues.contents.IndexSource`."""
 
-    def __init__(self, index: QueueIndex, tell: Tell) -> None:
+    def __init__(self, index: QueueIndex, report_damage: OnQueueDamage) -> None:
         self._index = index
-        self._tell = tell
+        self._report_damage = report_damage
 
     def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
-        return self._index.recover(place, newest, self._told(place, on_damage))
+        return self._index.recover(place, newest, self._reporting(place, on_damage))
 
     def scan(
         self,
@@ -141,21 +138,21 @@ class DamageReportingIndex:
         messages_max: int | None = None,
         on_damage: OnDamage | None = None,
     ) -> Iterator[IndexedRun]:
-        return self._index.scan(place, first, stop, newest, runs_max, messages_max, self._told(place, on_damage))
+        return self._index.scan(place, first, stop, newest, runs_max, messages_max, self._reporting(place, on_damage))
 
     def contents_of(self, place: QueuePlace, pieces: Sequence[Piece]) -> list[list[bytes]]:
         return self._index.contents_of(place, pieces)
 
-    def _told(self, place: QueuePlace, on_damage: OnDamage | None) -> OnDamage | None:
-        """None stays None: whoever does not pass over damage gets it himself."""
+    def _reporting(self, place: QueuePlace, on_damage: OnDamage | None) -> OnDamage | None:
+        """None stays None: then damage is raised to the caller."""
         if on_damage is None:
             return None
 
-        def told(first: SequenceId, damage: Damage) -> None:
-            self._tell(place, first, damage)
+        def report(first: SequenceId, damage: Damage) -> None:
+            self._report_damage(place, first, damage)
             on_damage(first, damage)
 
-        return told
+        return report
 
 
 _LOG = logging.getLogger(__name__)
@@ -163,7 +160,7 @@ VARIABLE = "variable"
 
 
 class QueueStorage:
-    """Made over an open database; closed before it."""
+    """Created on an open database, and closed before it."""
 
     def __init__(
         self,
@@ -195,9 +192,9 @@ class QueueStorage:
             environment, database, self.cleaning, self.stores.collect, self.alive_bytes, scrub.step
         )
         database.referred_bytes = self.alive_bytes
-        self._telling = DamageReportingIndex(self.index, self._report_damage)
+        self._reporting_index = DamageReportingIndex(self.index, self._report_damage)
         self._below = Stores(
-            self._telling,
+            self._reporting_index,
             self.stores.persistent,
             self.stores.transient,
             lambda: log.durable,
@@ -208,12 +205,12 @@ class QueueStorage:
         )
         kinds: dict[str, MakeOne] = {VARIABLE: self._variable, **(more_kinds or {})}
         self.kinds = BackingKinds(kinds, settings.backing, PriorityQueue)
-        # By queue and level: when each went on from an earlier life, whose word counts no more.
+        # By queue and level: the epoch in which it resumed; rows of earlier incarnations are older.
         self._begun: dict[QueueId, dict[int, Epoch]] = {}
         self._unread: dict[tuple[QueueId, str], dict[tuple[int, SequenceId], Damage]] = {}  # by queue and file
 
     def begin_upkeep(self, seconds: float) -> None:
-        """Let garbage be looked for, beside everything else."""
+        """Start the background collection of garbage."""
         self.stores.begin()
         self.upkeep.begin(seconds)
 
@@ -221,14 +218,14 @@ class QueueStorage:
         self.upkeep.stop()
         self.stores.close()
 
-    # -- what a virtual host needs -------------------------------------------------------------------------------
+    # -- for a virtual host --------------------------------------------------------------------------------------
 
     def alive_bytes(self) -> int:
-        """Of messages that are not gone, in the queues that were started."""
+        """Bytes of live messages in the queues that were started."""
         return self._alive.total()
 
     def queue_deleted(self, queue: QueueId) -> None:
-        """All that was in it is garbage, and nobody has looked at it run by run."""
+        """All its messages are garbage; they were not reported run by run."""
         self._alive.remove(queue)
         self.stores.collector.queue_deleted(queue)
         self._begun.pop(queue, None)
@@ -240,63 +237,64 @@ class QueueStorage:
         return self._database.log.purger
 
     def purge_soon(self) -> None:
-        """Have free files purged, and history if the disk is short of space. Waits for nothing."""
+        """Request a purge of free files, and of history if the disk is short of space. Does not wait."""
         self._database.log.purge_soon()
 
     def forget(self, queues: Collection[QueueId]) -> None:
-        """These have left the catalog, and whatever is in them goes: a storage for each, whatever it holds."""
+        """Remove all rows of queues that are no longer in the catalog."""
         changes = self.index.begin()
         for queue in sorted(queues):
             changes.remove_queue(queue)
         self.log.wait(changes.end())
 
     def recover(self, place: QueuePlace, newest: Epoch) -> Counters:
-        """How a sub-queue stands; runs that cannot be read are told, and left out."""
+        """The counters of a sub-queue, without runs that cannot be read: those are reported."""
         newest = max(newest, self._begun_epoch(place))
-        return self._telling.recover(place, newest, lambda first, damage: None)
+        return self._reporting_index.recover(place, newest, lambda first, damage: None)
 
     @property
     def is_out_of_room(self) -> bool:
-        """Whether the log waits for the disk to have room."""
+        """Whether the log waits for free disk space."""
         return self._database.log.commit.is_out_of_room
 
     @property
     def commit_failure(self) -> WarrenError | None:
-        """Why nothing becomes durable any more."""
+        """Why commits fail; None while they succeed."""
         return self._database.log.commit.failure
 
     @property
     def is_on_disk_reserve(self) -> bool:
-        """Whether the disk is full, and only what clears away may still be written."""
+        """Whether the disk is full, and only writes that free space are allowed."""
         return self._database.log.disk_reserve.is_in_use
 
     def alarms(self) -> list[str]:
         damaged = [
-            f"file {number} of the messages stays: {reason.what}" for number, reason in self.cleaning.damaged.items()
+            f"file {number} of the messages is not cleaned: {reason.what}"
+            for number, reason in self.cleaning.damaged.items()
         ]
         return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.damage()]
 
     def damage(self) -> list[str]:
-        """Messages that cannot be read, by queue and file. They are kept, and count neither as ready nor as settled."""
+        """Messages that cannot be read, by queue and file. They stay on disk, neither ready nor settled."""
         there = self.catalog.queue_ids() if self._unread else ()
         return [
-            _told(self.catalog.queue(queue).name, runs)
+            _damage_text(self.catalog.queue(queue).name, runs)
             for (queue, _), runs in list(self._unread.items())
             if queue in there
         ]
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _variable(self, wanted: BackingRequest) -> BackingQueue:
-        place = wanted.place
-        newest = max(wanted.newest, self._begun_epoch(place))
+    def _variable(self, request: BackingRequest) -> BackingQueue:
+        place = request.place
+        newest = max(request.newest, self._begun_epoch(place))
         settings = self._of_queues
-        queue = VariableQueue(place, wanted.is_durable, self._below, self._clock, settings, newest, wanted.counters)
-        if wanted.is_durable and not wanted.is_fresh:
-            changes = wanted.starting or self.index.begin()
+        queue = VariableQueue(place, request.is_durable, self._below, self._clock, settings, newest, request.counters)
+        if request.is_durable and not request.is_fresh:
+            changes = request.starting or self.index.begin()
             changes.join(_Begun(place, self._begun))
             queue.resume(changes)
-            if wanted.starting is None:
+            if request.starting is None:
                 self.log.wait(changes.end())
         return queue
 
@@ -321,50 +319,50 @@ class QueueStorage:
         self.upkeep.note_dead(size_bytes)
 
     def _note_deleted(self, size_bytes: int) -> None:
-        """A durable queue was deleted that held so much. An empty one costs no pass, and so no rotation."""
+        """A durable queue with messages of this size was deleted. An empty one causes no pass, and so no rotation."""
         if size_bytes:
             self.cleaning.note_dead(size_bytes)
             self.upkeep.note_dead(size_bytes)
 
 
 class _Begun:
-    """Notes in which epoch a sub-queue went on from an earlier life. Is a `Joining`."""
+    """Records the epoch in which a sub-queue resumed after a restart. Implements `Joining`."""
 
     def __init__(self, place: QueuePlace, begun: dict[QueueId, dict[int, Epoch]]) -> None:
         self._place = place
         self._begun = begun
 
     def before_commit(self, runs: Sequence[tuple[QueuePlace, Run]]) -> None:
-        """It has nothing to write."""
+        """Nothing to write."""
 
     def after_commit(self, epoch: Epoch) -> None:
         self._begun.setdefault(self._place.queue, {})[self._place.level] = epoch
 
     def on_abort(self) -> None:
-        """Then it has not gone on."""
+        """Nothing to undo: the sub-queue has not resumed."""
 
 
-def _told(queue: str, runs: Mapping[tuple[int, SequenceId], Damage]) -> str:
+def _damage_text(queue: str, runs: Mapping[tuple[int, SequenceId], Damage]) -> str:
     damage = next(iter(runs.values()))
     where = f" ({damage.path} at byte {damage.offset})" if damage.path else ""
-    return f"queue {queue!r}: {len(runs)} runs of messages cannot be read, and are kept: {damage.bare}{where}"
+    return f"queue {queue!r}: {len(runs)} runs of messages cannot be read, and stay on disk: {damage.bare}{where}"
 
 
 class QueueRows:
-    """What the rows of the queue index say of runs. Is a `Liveness`. Rows of a queue that is not there hold nothing."""
+    """Implements `Liveness` by the rows of the queue index. Rows of a deleted queue keep nothing alive."""
 
     def __init__(
         self, database: Database, index: QueueIndex, queue_ids: Callable[[], Collection[QueueId]] | None = None
     ) -> None:
         self._database = database
         self._index = index
-        self._queue_ids = queue_ids  # None: whatever has rows is there
+        self._queue_ids = queue_ids  # None: every queue with rows exists
 
     def runs_of(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
-        """Of many at once: a census asks for every unit of a file."""
+        """Many at once: a liveness scan reads every unit of a file."""
         found: dict[Reference, HeldBodies | None] = {}
         with closing(self._database.view_now()) as view:
-            there = self._queue_ids() if self._queue_ids else None  # behind the view: a queue comes before its rows
+            there = self._queue_ids() if self._queue_ids else None  # after the view: a queue exists before its rows
             for queue, some in groupby(sorted(set(holders)), key=attrgetter("queue")):
                 own = list(some)
                 if there is not None and queue not in there:
@@ -372,7 +370,7 @@ class QueueRows:
                     continue
                 rows = view.get_many(queue, [run_key(each.level, each.first) for each in own])
                 gone = view.get_many(queue, [ack_key(each.level, each.first) for each in own])
-                found |= {each: self._one(each, *told) for each, *told in zip(own, rows, gone, strict=True)}
+                found |= {each: self._one(each, *versions) for each, *versions in zip(own, rows, gone, strict=True)}
         return [found[holder] for holder in holders]
 
     def _one(self, holder: Reference, row: StoredVersion | None, ack: StoredVersion | None) -> HeldBodies | None:
@@ -382,18 +380,18 @@ class QueueRows:
         try:
             run = decode_run(place, first, self._database.resolve(row.value), Epoch(row.version[0]))
             gone = 0 if ack is None else decode_gone(place, first, run.count, self._database.resolve(ack.value))
-        except Gone:  # it is being written again: the index looks until it has found it
+        except Gone:  # the block is being rewritten: the index retries until it finds it
             scanned = self._index.scan(place, first, SequenceId(first + 1), self._database.log.durable)
             return next((HeldBodies(run.stored, run.sizes, gone) for run, gone in scanned if run.first == first), None)
         return None if gone.bit_count() == run.count else HeldBodies(run.stored, run.sizes, gone)
 
 
 class MovedRows:
-    """Storage 3: where the collector has moved units to."""
+    """Storage 3: new locations of units that the collector has moved."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._newest = Epoch(0)  # in which this process wrote last; what it found is in the store since the start
+        self._newest = Epoch(0)  # of the last write of this process; older rows are in the store since the start
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with closing(self._database.view_at(self._newest)) as view:
@@ -413,8 +411,8 @@ class MovedRows:
         return session.end()
 
     def wait(self, epoch: Epoch) -> None:
-        """Until rows are durable and, unless reflection is paused, applied: then the event loop reads them from the
-        store alone. It has returned before a file is released that the rows lead away from."""
+        """Wait until the rows are durable and, unless reflection is paused, applied: then the event loop reads them
+        from the store only. Returns before the file that the units were moved from is released."""
         self._database.log.wait(epoch)
         self._database.catch_up_unless_paused()
         self._newest = max(self._newest, epoch)

@@ -7,10 +7,11 @@
 Queues start when they are first used; queues with a TTL or `x-expires` start with the vhost, so that they expire
 without a client.
 
-Deleting: the name goes first, by a change of the catalog that may be refused; as soon as the log has it, the messages
-go. Both are durable when `delete_queue` returns. Meanwhile the queue accepts routed messages, and a request for it by
-name waits. All deletions end in `_remove`: the name, its bindings, and the exchanges that are deleted with these are
-one change of the catalog. Messages that a crash leaves without a queue are skipped by the next start (HS-06, RC-02).
+Deleting: the name is removed first, by a change of the catalog that may be refused; as soon as the log has it, the
+messages go. Both are durable when `delete_queue` returns. Meanwhile the queue accepts routed messages, and a request
+for it by name waits. All deletions end in `_remove`: the name, its bindings, and the exchanges that are deleted with
+these are one change of the catalog. Messages that a crash leaves without a queue are skipped by the next start (HS-06,
+RC-02).
 
 Changes of the catalog are applied to the routing in the catalog's order (`catalog.ChangeOrder`).
 
@@ -346,10 +347,10 @@ class Vhost:
     def _with_targets(self, handles: Sequence[QueueHandle]) -> tuple[list[QueueHandle], set[QueueId]]:
         """These queues and all that messages may move to from them; and the ids of the latter, including those that
         cannot be started: nothing moves to them."""
-        found, left = dict.fromkeys(handles), list(handles)
+        found, unvisited = dict.fromkeys(handles), list(handles)
         targets: set[QueueId] = set()
-        while left:
-            queue = left.pop().queue
+        while unvisited:
+            queue = unvisited.pop().queue
             address = None if queue is None else queue.arguments.dead_letters_to
             for id_ in () if address is None else self.dead_letter_routes.reach(*address):
                 if id_ not in targets:
@@ -357,7 +358,7 @@ class Vhost:
                     target = self._start_target(id_)
                     if target is not None and target not in found:
                         found[target] = None
-                        left.append(target)
+                        unvisited.append(target)
         return list(found), targets
 
     def _start_target(self, id_: QueueId) -> QueueHandle | None:
@@ -502,7 +503,7 @@ def _touch_all(vhost: Vhost, handles: Sequence[QueueHandle]) -> None:
 
 
 def _stop(handles: Sequence[QueueHandle], work: UnitOfWork) -> None:
-    """No request comes between the counters of a queue and its end. A queue that is down writes nothing."""
+    """No request is served between the counters of a queue and its end. A queue that is down writes nothing."""
     for handle in handles:
         if handle.queue is not None:
             handle.queue.stop(work)

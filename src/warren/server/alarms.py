@@ -1,26 +1,25 @@
-"""Why publishers are not read: each reason by itself, and all of them at once.
+"""Back-pressure on publishers and the resource monitor: clients, memory, disk and garbage are checked periodically.
 
-    unsafe    more is published than the disk has taken        until half of it is durable
+While a reason is active, publishing connections are not read; with some reasons clients get `connection.blocked`:
+
+    unsafe    more is published than the disk has synced       until half of it is durable
     paging    memory is full of messages                       until they are on disk
-    garbage   files fill with what nobody wants                until that is cleared away
-    cleanup   garbage has held publishers for a second         until that is cleared away   clients are told: blocked
-    history   the disk is short of space, history is purged    until that is done
-    disk      there is little room left                        until there is more      clients are told: blocked
-    memory    all of memory is in consumers' hands             until they settle        clients are told: blocked
+    garbage   garbage arises faster than it is freed           until upkeep has caught up
+    cleanup   garbage has paused publishers for a second       until upkeep has caught up         connection.blocked
+    history   the disk is short of space, history is purged    until the purge has ended
+    disk      there is little free disk space                  until there is more                connection.blocked
+    memory    memory is full of unacked messages               until consumers settle             connection.blocked
 
-Consumers are never held back. A connection that both publishes and consumes is one that publishes: as with RabbitMQ
-nothing of it is read, so clients use one connection for each.
+Consumers are never paused. A connection that publishes and consumes counts as a publisher: as in RabbitMQ nothing is
+read from it, so clients use one connection for each.
 
-What the server looks at now and then: who is silent, who does not come in, what memory and disk are like.
+    every half second   heartbeats both ways, handshakes that take too long; memory and disk space
+    after each batch    memory: if it is full, a thread moves messages to disk; publishers wait if that is too slow
+    after some MB       disk space: a fast publisher fills the disk between two ticks
 
-    every half second   heartbeats both ways, handshakes that take too long; room on the disk
-    after each turn     memory: if it is full, a thread moves messages to disk; publishers wait if that is too slow
-    after some MB       room on the disk: a fast publisher fills it between two looks
-
-A client is dead when nothing was heard of it for twice its heartbeat; one that we do not read is never silent.
-
-Each look is a background task (base/threads): an exception is an alarm until a later look is good, and the next one
-comes in its time. Garbage that holds publishers for more than a second becomes a reason of which clients are notified.
+A client is dead when nothing was received from it for twice its heartbeat; while its connection is not read it is never
+dead. Each check is a background task (base/threads): an exception is an alarm until a later check succeeds, and the
+next check runs at its time. Garbage that pauses publishers for more than a second becomes a reason to notify clients.
 """
 
 from __future__ import annotations
@@ -37,29 +36,29 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 UNSAFE, PAGING, GARBAGE, HISTORY = "unsafe", "paging", "garbage", "history"
 DISK, MEMORY, CLEANUP = "disk", "memory", "cleanup"
-BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleaning up disk space"}  # for clients
+BLOCKED: Final = {DISK: "low on disk", MEMORY: "low on memory", CLEANUP: "cleaning up disk space"}  # sent to clients
 
 
 class PublisherPressure:
-    def __init__(self, changed: Callable[[], None], alarmed: Callable[[], None]) -> None:
-        """`changed`: whether publishers are read is another now; `alarmed`: what they are told is."""
+    def __init__(self, on_changed: Callable[[], None], on_alarms_changed: Callable[[], None]) -> None:
+        """`on_changed`: reading of publishers pauses or resumes; `on_alarms_changed`: the alarms that clients get."""
         self._reasons: set[str] = set()
-        self._changed = changed
-        self._alarmed = alarmed
+        self._on_changed = on_changed
+        self._on_alarms_changed = on_alarms_changed
         self.is_on = False
 
-    def set(self, reason: str, is_so: bool) -> None:
-        if is_so == (reason in self._reasons):
+    def set(self, reason: str, is_active: bool) -> None:
+        if is_active == (reason in self._reasons):
             return
         before = self.alarms
-        (self._reasons.add if is_so else self._reasons.discard)(reason)
+        (self._reasons.add if is_active else self._reasons.discard)(reason)
         was_on, self.is_on = self.is_on, bool(self._reasons)
         if self.alarms != before:
-            told = "publishers are blocked" if is_so else "no longer a reason to block publishers"
-            _LOG.warning(told, extra={"facts": {"reason": reason}})
-            self._alarmed()
+            message = "alarm set: publishers are blocked" if is_active else "alarm cleared"
+            _LOG.warning(message, extra={"facts": {"reason": reason}})
+            self._on_alarms_changed()
         if was_on != self.is_on:
-            self._changed()
+            self._on_changed()
 
     def has(self, reason: str) -> bool:
         return reason in self._reasons
@@ -70,13 +69,13 @@ class PublisherPressure:
 
 
 TICK_SECONDS: Final = 0.5
-DISK_SHARE: Final = 8  # of the room that is kept: after so much was published it is looked at again
+DISK_SHARE: Final = 8  # disk space is checked again after publishes of this share of the free-space limit
 GARBAGE_POLL_SECONDS: Final = 0.02
 GARBAGE_SECONDS_MAX: Final = 1.0  # clients are notified of a garbage pressure that lasts longer
 HISTORY_SECONDS_MAX: Final = 1.0  # time in which history may yield before publishers are blocked
 PASS_BYTES_MIN: Final = 32 << 20  # free space for a pass of upkeep, which creates log files and flushes the store
 PAGING_SLACK: Final = 1.1  # of the watermark: above it publishers wait for paging
-MEMORY_SLACK: Final = 1.5  # of the watermark: above it nothing helps but consumers who settle
+MEMORY_SLACK: Final = 1.5  # of the watermark: above it only settlements help
 
 
 class ResourceMonitor:
@@ -85,9 +84,9 @@ class ResourceMonitor:
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._is_paging = False
-        self._is_paging_delayed = False  # it failed, and is repeated in a while
+        self._is_paging_delayed = False  # it failed, and is repeated after a delay
         self.half_open_dropped = 0  # since the last tick
-        self._since_look_bytes = 0  # published since we looked at the disk
+        self._unchecked_bytes = 0  # published since the last check of the disk
         self._garbage_since_ns = 0
         background = server.environment.background
         self._clients = background.task("client-watch", "silent clients are not closed")
@@ -95,7 +94,7 @@ class ResourceMonitor:
         self._paging = background.task("paging", "messages are not moved from memory to disk")
         self._disk = background.task("disk-watch", "free disk space is not watched")
         self._garbage = background.task("garbage-watch", "garbage does not slow down publishers")
-        self._yielding: tuple[int, int] | None = None  # since the disk is short: purges begun by then, and when
+        self._yielding: tuple[int, int] | None = None  # while the disk is short: purges begun by then, and the time
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(TICK_SECONDS, self._tick)
@@ -109,13 +108,13 @@ class ResourceMonitor:
         if self._is_stopped:
             return
         self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
-        self._clients.run(self._look_at_clients)
-        self._memory.run(self._look_at_memory)
-        self._disk.run(self._look_at_disk)
+        self._clients.run(self._check_clients)
+        self._memory.run(self._check_memory)
+        self._disk.run(self._check_disk)
 
     # -- clients -------------------------------------------------------------------------------------------------
 
-    def _look_at_clients(self) -> None:
+    def _check_clients(self) -> None:
         server = self._server
         now = server.environment.clock.monotonic_ns()
         if self.half_open_dropped:
@@ -125,7 +124,7 @@ class ResourceMonitor:
         for connection in list(server.half_open):
             is_late = connection.handshake_ns(now) > server.settings.handshake_seconds * 1e9
             if is_late and connection.transport is not None:
-                _LOG.warning("a handshake took too long", extra={"facts": {"client": connection.owner.name}})
+                _LOG.warning("handshake timed out", extra={"facts": {"client": connection.owner.name}})
                 connection.reset()
         for connection in list(server.connections):
             interval = connection.amqp.tuning.heartbeat
@@ -134,7 +133,7 @@ class ResourceMonitor:
             if now - connection.last_sent_ns >= interval * 0.5e9:
                 connection.heartbeat()
             if now - connection.last_received_ns > interval * 2e9 and not connection.is_paused:
-                _LOG.warning("a client is silent", extra={"facts": {"client": connection.owner.name}})
+                _LOG.warning("missed heartbeats from client", extra={"facts": {"client": connection.owner.name}})
                 connection.reset()
 
     # -- memory and disk -----------------------------------------------------------------------------------------
@@ -144,14 +143,14 @@ class ResourceMonitor:
         if server.vhosts.monitor.is_over and not self._is_paging:
             self._memory.run(self._begin_paging)
         if size_bytes:
-            self._since_look_bytes += size_bytes
-            is_due = self._since_look_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
-            if is_due or server.storage.is_on_disk_reserve:  # publishers must not use up what is for acknowledgements
-                self._disk.run(self._look_at_disk)
-            self._memory.run(self._look_at_memory)
+            self._unchecked_bytes += size_bytes
+            is_due = self._unchecked_bytes * DISK_SHARE > server.settings.disk_free_min_bytes
+            if is_due or server.storage.is_on_disk_reserve:  # the reserve is for acknowledgements
+                self._disk.run(self._check_disk)
+            self._memory.run(self._check_memory)
             self._garbage.run(self._throttle_for_garbage)
 
-    def _look_at_memory(self) -> None:
+    def _check_memory(self) -> None:
         monitor, pressure = self._server.vhosts.monitor, self._server.pressure
         pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
         most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
@@ -168,7 +167,7 @@ class ResourceMonitor:
             self._memory.run(self._begin_paging)
 
     def _page(self) -> None:
-        """In a thread: what is not durable cannot leave memory."""
+        """In a thread: waits for durability first, since only durable messages can be paged out."""
         self._server.storage.log.wait(self._server.newest)
         self._server.vhosts.monitor.relieve()
 
@@ -180,35 +179,35 @@ class ResourceMonitor:
         if isinstance(error, Exception):
             self._paging.failed(error)
             self._is_paging_delayed = True
-            self._server.later(self._paging.retry_seconds, self._repeat_paging)
+            self._server.call_later(self._paging.retry_seconds, self._repeat_paging)
         else:
             self._paging.succeeded()
-        self._memory.run(self._look_at_memory)
+        self._memory.run(self._check_memory)
 
     def _throttle_for_garbage(self) -> None:
         server = self._server
         if server.storage.upkeep.is_behind() and not server.pressure.has(GARBAGE):
             self._garbage_since_ns = server.environment.clock.monotonic_ns()
             server.pressure.set(GARBAGE, True)
-            server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+            server.call_later(GARBAGE_POLL_SECONDS, self._check_garbage)
 
-    def _look_at_garbage(self) -> None:
+    def _check_garbage(self) -> None:
         if self._is_stopped:
             return
         pressure = self._server.pressure
-        behind: list[bool] = []  # empty if that is unknown: then publishers are not held back
+        behind: list[bool] = []  # empty if that is unknown: then publishers are not paused
         self._garbage.run(lambda: behind.append(self._server.storage.upkeep.is_behind()))
         if any(behind):
             lasted_ns = self._server.environment.clock.monotonic_ns() - self._garbage_since_ns
             pressure.set(CLEANUP, lasted_ns > GARBAGE_SECONDS_MAX * 1e9)
-            self._server.later(GARBAGE_POLL_SECONDS, self._look_at_garbage)
+            self._server.call_later(GARBAGE_POLL_SECONDS, self._check_garbage)
         else:
             pressure.set(CLEANUP, False)
             pressure.set(GARBAGE, False)
 
-    def _look_at_disk(self) -> None:
+    def _check_disk(self) -> None:
         server = self._server
-        self._since_look_bytes = 0
+        self._unchecked_bytes = 0
         free = server.environment.files.free_bytes(server.storage.directory)
         is_full = server.storage.is_out_of_room or server.storage.is_on_disk_reserve
         is_short = is_full or free < server.settings.disk_free_min_bytes
@@ -216,7 +215,7 @@ class ResourceMonitor:
         if not is_short:
             self._yielding = None
         if is_yielding and not server.pressure.has(HISTORY):
-            server.later(GARBAGE_POLL_SECONDS, self._check_history)
+            server.call_later(GARBAGE_POLL_SECONDS, self._check_history)
         server.pressure.set(HISTORY, is_yielding)
         server.pressure.set(DISK, is_short and not is_yielding)
 
@@ -228,21 +227,21 @@ class ResourceMonitor:
             self._yielding = server.storage.purges.begun, now_ns
             server.storage.purge_soon()
             if has_room:
-                server.storage.upkeep.ring()
+                server.storage.upkeep.request_pass()
         begun, since_ns = self._yielding
         return server.storage.purges.ended <= begun and now_ns - since_ns < HISTORY_SECONDS_MAX * 1e9
 
     def _check_history(self) -> None:
         if self._is_stopped or not self._server.pressure.has(HISTORY):
             return
-        is_known: list[bool] = []  # empty if the check of free space fails: then publishers are not held back
+        is_known: list[bool] = []  # empty if the check of free space fails: then publishers are not paused
 
         def check() -> None:
-            self._look_at_disk()
+            self._check_disk()
             is_known.append(True)
 
         self._disk.run(check)
         if not is_known:
             self._server.pressure.set(HISTORY, False)
         elif self._server.pressure.has(HISTORY):
-            self._server.later(GARBAGE_POLL_SECONDS, self._check_history)
+            self._server.call_later(GARBAGE_POLL_SECONDS, self._check_history)

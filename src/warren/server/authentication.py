@@ -1,47 +1,38 @@
-"""How a client says who it is: the responses of SASL, read into a name and a password.
+"""Authentication: SASL responses are decoded, and logins are checked against the users of the catalog.
 
-    PLAIN       [as whom] 0 name 0 password                      bytes, as RFC 4616 has them
-    AMQPLAIN    a table without its size: LOGIN, PASSWORD        the standard's own, which old clients use
+    PLAIN       [authorization id] 0 name 0 password             bytes, as in RFC 4616
+    AMQPLAIN    a table without its size: LOGIN, PASSWORD        AMQP's own, used by old clients
 
-What is too long or of another shape is the client's fault, and is told as such; whether the password is right is found
-out elsewhere (`authentication`). Nobody acts as somebody else: where a name to act as is given, it is the same name.
+    Login ──▶ row of the user ──▶ verified recently? ──▶ hash it ──▶ address allowed? ──▶ User
+                                                          └─ a hash of RabbitMQ: replaced by scrypt
 
-Not here: ANONYMOUS, which lets everybody in; EXTERNAL, which needs certificates.
+`read_login`: a response that is too long or malformed is an error of the client. An authorization id must be the name
+itself. Not supported: ANONYMOUS, which has no password; EXTERNAL, which needs certificates.
 
-Who guesses passwords is answered ever more slowly, and at some point looked at only now and then.
-
-    failures of one address      answered after             hashed
-    1, 2, 3, 4 …                 1, 2, 3, 3 s, no longer    yes
-    more than `FREE_FAILURES`    3 s                        one login a second, the others are refused unseen
-
-Failures are forgotten a minute after the last one. An address of IPv6 counts by its network (64 bits), for who has one
-of them has them all. The table is bounded: the address that failed least recently is forgotten first.
-
-Only refusals wait, and a login that is known already (`known_logins`) is not looked at twice: others behind the same
-address get in, though a new one among them may have to try again. Not thread-safe: its owner has a lock.
-
-Logins that were found right a moment ago, so that a hundred connections of one user do not pay for a hundred hashes.
-
-    name ──▶ (hash in the catalog, HMAC of the password)         the least recently used goes first
-
-A password is remembered as an HMAC by a key that nobody but this process has, and only in memory. One that is known
-counts only as long as the catalog still has the hash it was checked against: a new password, or another user by the
-same name, and it is not known any more.
-
-Always true: what is not known is checked in full, so nobody learns from the time a refusal takes. Not thread-safe: its
-owner has a lock.
-
-Who comes in: a login checked against the users of the catalog.
-
-    Login ──▶ a row of that name? ──▶ known since a moment ago? ──▶ hash it ──▶ may it come from there? ──▶ User
-                                                                     └─ of RabbitMQ: hash it anew, as ours are
-
-All of it blocks (SQL, and a hash of some 50 ms), so servers call it in a thread of their own. Connections that bring
+`UserAuthentication` blocks (SQL, and a hash of about 50 ms), so servers call it in their own threads. Connections with
 the same login at the same moment share one hash.
 
-Always true: whatever is wrong, the answer is the same, and so is the work: an unknown user costs a hash as well. Only
-the log of events says why. The row is read for every login, so a changed password or a deleted user counts at once.
-`LoginRefused.delay_seconds` says how long the answer should wait; the caller waits, no thread does.
+`KnownLogins` caches verified logins, so that a hundred connections of one user do not cost a hundred hashes. An entry
+has an HMAC of the password, with a key of this process, in memory only; the least recently used entry is removed first.
+It is valid while the catalog has the hash that it was verified against: not after a change of the password, or for
+another user with the same name.
+
+`BackOff` delays the answer to failed logins, and limits hashes per address:
+
+    failures of one address      answered after             hashed
+    1, 2, 3, 4 …                 1, 2, 3, 3 s at most       yes
+    more than `FREE_FAILURES`    3 s                        one login per second, the others are refused without a hash
+
+Failures expire a minute after the last one. An IPv6 address counts by its network (64 bits), since one client may have
+all of them. The table is bounded: the address that failed least recently is removed first. Only refusals are delayed,
+and cached logins are not limited: other users of the same address can log in, though a new one may have to retry.
+
+Invariants
+* All refusals have the same answer and the same cost: an unknown user costs a hash as well, so the time of a refusal
+  reveals nothing. Only the log has the reason.
+* The row is read for every login, so a changed password or a deleted user counts at once.
+* `LoginRefused.delay_seconds` is the delay of the answer; the caller waits in its loop, and no thread does.
+* `KnownLogins` and `BackOff` are not thread-safe: their owner has a lock.
 """
 
 from __future__ import annotations
@@ -72,7 +63,7 @@ RESPONSE_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Not checked yet. A password is in no `repr`, so that it gets into no log of events."""
+    """Not verified yet. The password is not in `repr`, so that it is never logged."""
 
     user: str
     password: str = field(repr=False)
@@ -80,7 +71,7 @@ class Login:
 
 
 def read_login(mechanism: str, response: bytes, offered: Collection[str]) -> Login:
-    """What `connection.start-ok` says. A `PeerError` if it cannot be understood, or was not offered."""
+    """The login in `connection.start-ok`. Raises `PeerError` if it is malformed, or the mechanism was not offered."""
     read = _READERS.get(mechanism)
     if read is None or mechanism not in offered:
         raise PeerError(ReplyCode.COMMAND_INVALID, f"unknown authentication mechanism '{mechanism[:40]}'")
@@ -98,8 +89,8 @@ def _read_plain(response: bytes) -> tuple[bytes, bytes]:
     parts = response.split(b"\0")
     if len(parts) != 3:
         raise _bad("PLAIN", "is not `0 name 0 password`")
-    as_whom, user, password = parts
-    if as_whom not in (b"", user):
+    authorization_id, user, password = parts
+    if authorization_id not in (b"", user):
         raise _bad("PLAIN", "asks to act as another user")
     return user, password
 
@@ -114,7 +105,7 @@ def _read_amqplain(response: bytes) -> tuple[bytes, bytes]:
 
 
 _READERS: dict[str, Callable[[bytes], tuple[bytes, bytes]]] = {"PLAIN": _read_plain, "AMQPLAIN": _read_amqplain}
-MECHANISMS = tuple(_READERS)  # all that there are
+MECHANISMS = tuple(_READERS)  # all supported ones
 
 
 def _raw(value: str | bytes) -> bytes:
@@ -136,7 +127,7 @@ def _bad(mechanism: str, reason: str) -> PeerError:
 
 ADDRESSES_MAX = 4096
 FREE_FAILURES = 10
-DELAY_SECONDS_MAX = 3.0  # kombu, and so Celery, waits five for a connection: it shall hear why it does not get in
+DELAY_SECONDS_MAX = 3.0  # kombu, and so Celery, waits 5 s for a connection: the refusal must arrive before
 _FORGOTTEN_NS = 60_000_000_000
 _PACE_NS = 1_000_000_000
 _NETWORK_BITS = 64
@@ -157,7 +148,7 @@ class BackOff:
         self._failed: OrderedDict[str, _Failures] = OrderedDict()
 
     def may_try(self, peer: str) -> bool:
-        """Whether a login from there is worth a hash now. No address is a socket of this machine: always."""
+        """Whether a login from this address may cost a hash now; always for a local socket, which has no address."""
         now, found = self._clock.monotonic_ns(), self._failed.get(network_of(peer))
         if not peer or found is None or found.count <= FREE_FAILURES or now - found.last_ns > _FORGOTTEN_NS:
             return True
@@ -167,7 +158,7 @@ class BackOff:
         return True
 
     def failed(self, peer: str) -> float:
-        """Note a failure; after how many seconds it should be answered."""
+        """Note a failure; returns the delay of the answer in seconds."""
         now, network = self._clock.monotonic_ns(), network_of(peer)
         found = self._failed.get(network)
         if found is None or now - found.last_ns > _FORGOTTEN_NS:
@@ -208,7 +199,7 @@ class KnownLogins:
         self._known: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
 
     def sign(self, password: str) -> bytes:
-        """What stands for a password here."""
+        """HMAC of a password."""
         return hmac.digest(self._key, password.encode(errors="surrogatepass"), hashlib.sha256)
 
     def knows(self, user: UserRow, signed: bytes) -> bool:
@@ -233,7 +224,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LoginRefused(Refused):
-    """AMQP: 403, with `text`. To be answered after `delay_seconds`."""
+    """AMQP: 403 with `text`, sent after `delay_seconds`."""
 
     def __init__(self, mechanism: str, delay_seconds: float) -> None:
         way = f"Login was refused using authentication mechanism {mechanism}"
@@ -247,14 +238,14 @@ class LoginRefused(Refused):
 
 @dataclass(slots=True)
 class _Hashing:
-    """A login that somebody is hashing."""
+    """A login that is being hashed by one thread."""
 
     is_done: bool = False
     is_right: bool = False
 
 
 class UserAuthentication:
-    """Any thread may ask."""
+    """Thread-safe."""
 
     def __init__(
         self, catalog: Catalog, environment: Environment, settings: ServerSettings, allows_md5: bool = False
@@ -263,14 +254,14 @@ class UserAuthentication:
         self._rng = environment.rng
         self._loopback_users = frozenset(settings.loopback_users)
         self._allows_md5 = allows_md5
-        self._lock = environment.threads.condition()  # of what follows
+        self._lock = environment.threads.condition()  # of the following attributes
         self._known = KnownLogins(environment.rng)
         self._back_off = BackOff(environment.clock, settings.login_delay_seconds)
         self._under_way: dict[tuple[str, bytes], _Hashing] = {}
 
     def check(self, login: Login, peer: str) -> UserRow:
-        """The user, if the password is right and it may come from this address; else `LoginRefused`. `peer`: an address
-        without a port; empty for a socket of this machine."""
+        """The user, if the password is right and the address is allowed; else raises `LoginRefused`. `peer`: an address
+        without a port; empty for a local socket."""
         signed = self._known.sign(login.password)
         user = self.find(login.user)
         with self._lock:
@@ -280,9 +271,9 @@ class UserAuthentication:
             raise self._refused(login, peer, "too many failures from this address")
         if not is_right and not self._is_right(login, user, signed):
             raise self._refused(login, peer, "no such user" if user is None else "wrong password")
-        assert user is not None, "nobody's password is right"
+        assert user is not None, "an unknown user has no right password"
         if not may_come_from(user.name, peer, self._loopback_users):
-            raise self._refused(login, peer, "this user may come from this machine only")
+            raise self._refused(login, peer, "this user may log in from this machine only")
         return user
 
     def find(self, name: str) -> UserRow | None:
@@ -290,7 +281,7 @@ class UserAuthentication:
             return users.get(connection, name)
 
     def _is_right(self, login: Login, user: UserRow | None, signed: bytes) -> bool:
-        """Hashed by whoever comes first; the others wait for what he finds."""
+        """The first thread with this login hashes it; the others wait for its result."""
         key = (f"{user.id} {user.password_hash}" if user is not None else login.user, signed)
         with self._lock:
             hashing = self._under_way.get(key)
@@ -310,8 +301,8 @@ class UserAuthentication:
         return hashing.is_right
 
     def _hashed(self, login: Login, user: UserRow | None, signed: bytes) -> bool:
-        told, hashing = (user.password_hash, user.hashing_algorithm) if user is not None else (None, "")
-        if not verify(login.password, told, hashing, self._allows_md5) or user is None:
+        password_hash, hashing = (user.password_hash, user.hashing_algorithm) if user is not None else (None, "")
+        if not verify(login.password, password_hash, hashing, self._allows_md5) or user is None:
             return False
         if is_dated(user.password_hash, user.hashing_algorithm):
             user = self._renewed(user, login.password)
@@ -320,19 +311,19 @@ class UserAuthentication:
         return True
 
     def _renewed(self, user: UserRow, password: str) -> UserRow:
-        """The same password, hashed as it should be. Who cannot write this down lets him in all the same."""
+        """Store the same password with the current hash. If that fails, the login succeeds all the same."""
         password_hash = hashed(password, self._rng)
 
         def work(change: RowWriter) -> UserRow:
             row = users.get(change.connection, user.name)
-            if row != user:  # somebody has changed it in this moment, and is right
+            if row != user:  # changed by another thread meanwhile: that change stays
                 return user
             return users.change_password(change, user.id, password_hash, Hashing.SCRYPT.value)
 
         try:
             return self._catalog.change(work)
         except WarrenError as error:
-            _LOG.warning("a password was not hashed anew", extra={"facts": {"user": user.name, "why": error.what}})
+            _LOG.warning("password rehash failed", extra={"facts": {"user": user.name, "why": error.what}})
             return user
 
     def _refused(self, login: Login, peer: str, reason: str) -> LoginRefused:

@@ -1,14 +1,16 @@
-"""One channel: messages in, messages out, and what its client has not settled.
+"""Server channel: publishes, deliveries, and the unacked messages of its client.
 
-    publishes ──▶ target (exchange, key: looked up once) ──▶ turn       or returned, if nobody takes it
-    acks      ──▶ unacked ──▶ turn
-    turn      ──▶ consumers ──▶ connection
+    publishes ──▶ target (exchange and key, looked up once) ──▶ request batch       or returned, if there is no route
+    acks      ──▶ unacked ──▶ request batch
+    batch     ──▶ consumers ──▶ connection
 
-Everything happens in the loop's thread. What is asked for is gathered in the vhost's turn, and done at its end; a
-channel in confirm mode is told when that is durable.
+Everything runs in the event loop. Requests are collected in the vhost's batch, and executed together; a channel in
+confirm mode gets its confirms when the batch is durable.
 
-Always true: tags of publishes and of deliveries only grow; a message is returned before it is confirmed; a channel that
-is closed has nothing unsettled and no consumers any more.
+Invariants
+* Tags of publishes and of deliveries only grow.
+* A message is returned before it is confirmed.
+* A closed channel has no unacked messages and no consumers.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from warren.server.unacked import Unacked, UnackedRange, UnknownTag
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
 
-_SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack are of one shape
+_SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack have the same layout
 _SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 
@@ -62,13 +64,13 @@ class ServerChannel:
         self.is_confirming = False
         self.published = 0  # tag of the last message, in confirm mode
         self.confirmed = 0
-        self.prefetch = 0  # of consumers that come; 0: as many as there are
+        self.prefetch = 0  # of new consumers; 0: no limit
         self.shared_prefetch = SharedPrefetch(self._schedule_delivery, connection.server.loop.call_soon)
         self.consumers: dict[str, ServerConsumer] = {}
         self.unacked: Unacked[DeliverySource] = Unacked()
         self.next_tag = 1  # of deliveries
-        self.pending_gets = 0  # in the turn that is gathered
-        self._refused: set[int] = set()  # tags that are nacked, as long as they may be counted among the confirmed
+        self.pending_gets = 0  # in the current batch
+        self._refused: set[int] = set()  # nacked tags that `confirm` has not passed yet
 
     # -- messages in ---------------------------------------------------------------------------------------------
 
@@ -111,14 +113,14 @@ class ServerChannel:
             batch.publish(self, first, route, contents, is_persistent, priority, expires_ms)
         elif target.publish.mandatory:
             counts.unroutable_returned += count
-            told = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
+            reply = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
             for content in contents:
-                self.connection.send_content(self.number, BasicReturn(*told), content)
+                self.connection.send_content(self.number, BasicReturn(*reply), content)
         else:
             counts.unroutable_dropped += count
 
     def refused(self, tag: int, count: int) -> None:
-        """Some queue did not take these. Whoever did not ask for confirms is not told."""
+        """A queue has refused these messages: nacks in confirm mode, otherwise only counted."""
         self.connection.counts.refused += count
         if tag and self.is_open:
             tags = [each for each in range(tag, tag + count) if each not in self._refused]
@@ -127,20 +129,20 @@ class ServerChannel:
             self.connection.write(b"".join(nacks))
 
     def confirm(self, tag: int) -> None:
-        """Everything up to this tag is durable, or was refused before: that was told already, and counts no more."""
+        """Everything up to this tag is durable, or was nacked before and is skipped here."""
         if not self.is_open or tag <= self.confirmed:
             return
-        taken, last = tag - self.confirmed, tag
+        count, last = tag - self.confirmed, tag
         if self._refused:
-            told = {each for each in self._refused if each <= tag}
-            self._refused -= told
-            taken -= len(told)
-            while last in told:
+            nacked = {each for each in self._refused if each <= tag}
+            self._refused -= nacked
+            count -= len(nacked)
+            while last in nacked:
                 last -= 1
         self.confirmed = tag
-        self.connection.counts.confirmed += taken
-        if taken:
-            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, taken > 1, 0xCE))
+        self.connection.counts.confirmed += count
+        if count:
+            self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, count > 1, 0xCE))
 
     # -- messages out --------------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class ServerChannel:
         return self.is_open and self.connection.has_room
 
     def next_tags(self, count: int) -> int:
-        """The first of so many delivery tags."""
+        """Reserve `count` delivery tags; returns the first."""
         first = self.next_tag
         self.next_tag += count
         return first
@@ -163,8 +165,8 @@ class ServerChannel:
             counts.redelivered += count
 
     def run_pending_gets(self) -> None:
-        """A turn executes gets behind publishes and settlements, and serves consumers first: what follows a get on its
-        channel comes in the next turn."""
+        """A batch executes gets after publishes and settlements, and serves consumers first: what follows a get on its
+        channel belongs to the next batch."""
         if self.pending_gets:
             self.connection.served.run()
 
@@ -176,19 +178,19 @@ class ServerChannel:
         settlement = (
             Settlement.ACK if run.method_id == ACK else Settlement.REQUEUE if run.requeue else Settlement.REJECT
         )
-        taken: list[UnackedRange[DeliverySource]] = []
+        removed: list[UnackedRange[DeliverySource]] = []
         try:
             if run.is_multiple:
                 for tag in run.tags:
-                    taken += self.unacked.take_to(tag)
+                    removed += self.unacked.take_to(tag)
             else:
-                self.unacked.take(run.tags, taken)
+                self.unacked.take(run.tags, removed)
         except UnknownTag as error:
             raise PeerError(ReplyCode.PRECONDITION_FAILED, error.what, 60, run.method_id) from error
         finally:
-            self.settle(taken, settlement)
+            self.settle(removed, settlement)
             if settlement is Settlement.ACK:
-                self.connection.counts.acknowledged += sum([piece.length for piece in taken])
+                self.connection.counts.acknowledged += sum([piece.length for piece in removed])
 
     def settle(self, pieces: Iterable[UnackedRange[DeliverySource]], settlement: Settlement) -> None:
         batch, shared = self.connection.served.batch, self.shared_prefetch
@@ -201,8 +203,8 @@ class ServerChannel:
         if shared.limit:
             shared.grant()
 
-    def look(self) -> None:
-        """There may be room again, for consumers of any queue."""
+    def schedule_deliveries(self) -> None:
+        """For all consumers: credit or send buffer may be free again."""
         batch = self.connection.served.batch
         for consumer in self.consumers.values():
             batch.schedule_delivery(consumer.handle)
@@ -211,23 +213,23 @@ class ServerChannel:
         self.connection.served.batch.schedule_delivery(consumer.handle)
 
     def recover(self) -> None:
-        """Everything that is not settled is ready again."""
+        """Requeue all unacked messages."""
         self.settle(self.unacked.take_all(), Settlement.REQUEUE)
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
     def set_prefetch(self, count: int, is_global: bool) -> None:
-        """For consumers that are there too: clients of Celery's kind count on it, see docs/compatibility.md."""
+        """Also for existing consumers: clients such as Celery depend on it, see docs/compatibility.md."""
         if is_global:
             self.shared_prefetch.set_limit(count)
         else:
             self.prefetch = count
             for consumer in self.consumers.values():
                 consumer.prefetch = count
-        self.look()
+        self.schedule_deliveries()
 
-    def leave(self, consumer: ServerConsumer) -> bool:
-        """Nothing more comes for it. What it has not settled stays the channel's. Whether it was its queue's last."""
+    def remove_consumer(self, consumer: ServerConsumer) -> bool:
+        """Its unacked messages stay with the channel. Returns whether it was the last consumer of its queue."""
         self.consumers.pop(consumer.tag, None)
         self.shared_prefetch.remove(consumer)
         handle = consumer.handle
@@ -240,9 +242,11 @@ class ServerChannel:
         return is_last
 
     def close(self) -> None:
-        """Whatever the reason: consumers go, and what is not settled is ready again."""
+        """Remove the consumers and requeue all unacked messages."""
         self.is_open = False
-        without_consumers = [consumer.handle for consumer in list(self.consumers.values()) if self.leave(consumer)]
+        without_consumers = [
+            consumer.handle for consumer in list(self.consumers.values()) if self.remove_consumer(consumer)
+        ]
         self.recover()
         self.connection.counts.channels_closed += 1
         for handle in without_consumers:
@@ -250,5 +254,5 @@ class ServerChannel:
 
 
 def tags_of(pieces: Sequence[UnackedRange[DeliverySource]]) -> int:
-    """How many messages they are."""
+    """Number of messages in these ranges."""
     return sum([piece.length for piece in pieces])

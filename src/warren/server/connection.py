@@ -1,20 +1,21 @@
-"""One connection: bytes from a socket into events, events into channels, answers into one write.
+"""Server connection: bytes from a socket become events, events go to channels, replies are collected into one write.
 
-    data_received ──▶ amqp.Connection ──▶ events, one at a time ──▶ handlers
+    data_received ──▶ amqp.ConnectionProtocol ──▶ events, one at a time ──▶ handlers
                                                  │
-                  held: something blocks in another thread (declare, login): nothing further is read or acted upon
+                  suspended: a call blocks in another thread (declare, login): nothing more is read or handled
                                                  │
-    transport.write ◀── flush, once a turn ◀── write
+    transport.write ◀── flush, once per batch ◀── write
 
-What the client does wrong ends its channel or itself, with the code that AMQP has for it; what goes wrong here ends it
-with 541, and is logged. Nobody else is disturbed.
+An error of the client closes its channel or its connection, with AMQP's code for it. A defect of the broker closes the
+connection with 541, and is logged. Other connections are not affected.
 
-Always true: events are acted upon in the order in which they came; what was gathered in the turn is done before
-anything that blocks is begun; once the socket has gone nothing is sent, and everything unsettled is ready again.
+`reset` drops a connection with RST, whatever is unsent, so that the client notices: after a FIN the client's first
+write succeeds, and is lost without an error.
 
-How a connection is dropped so that its client learns of it: by RST, whatever waits to be sent.
-
-After a FIN the client's first write succeeds, and is lost without an error.
+Invariants
+* Events are handled in the order of their arrival.
+* The requests collected in the batch are executed before a blocking call begins.
+* Once the socket is closed nothing is sent, and everything unacked is ready again.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 _LOG = logging.getLogger(__name__)
-UNREAD_TIMES: Final = 4  # so many times `unsent_bytes_max` wait for a client: then we do not read it either
-CLOSE_SECONDS: Final = 5.0  # a client has so long to agree to its end
+UNREAD_TIMES: Final = 4  # times `unsent_bytes_max` unsent: then the client is not read either
+CLOSE_SECONDS: Final = 5.0  # time limit for the client's close-ok
 
 
 class ServerConnection(asyncio.Protocol):
-    """Is a protocol of asyncio: one for each socket."""
+    """An asyncio protocol: one for each socket."""
 
-    served: VhostLoop  # these two: once a vhost is open
+    served: VhostLoop  # this and `targets`: set when a vhost is open
     targets: PublishTargets
 
     def __init__(self, server: Server) -> None:
@@ -98,21 +99,21 @@ class ServerConnection(asyncio.Protocol):
         self.capabilities: frozenset[str] = frozenset()
         self.client_properties: dict[str, object] = {}
         self.user = ""
-        self.access: Access | None = None  # in the vhost that is open
+        self.access: Access | None = None  # in the open vhost
         self.owner = Owner("")
         self.frame_max = settings.frame_max
         self.is_publisher = False
         self.is_gone = False
-        self.has_room = True  # the client reads what it is sent
-        self.is_blocked = False  # it was told so
+        self.has_room = True  # in the send buffer, for deliveries
+        self.is_blocked = False  # it was sent `connection.blocked`
         self.last_received_ns = self.last_sent_ns = self._begun_ns = self.clock.monotonic_ns()
-        self._held_ns = 0  # since when it is held, if it is
+        self._suspended_ns = 0  # start of the suspension
         self.transport: asyncio.Transport | None = None
         self.peer = ""
-        self._events: Iterator[Event] | None = None  # what is left of what was received
-        self._waiting: list[bytes] = []  # received while held
-        self._is_held = self._is_paused = self._is_writing_paused = False
-        self._is_unread = False  # it asks, and reads no answers
+        self._events: Iterator[Event] | None = None  # received and not handled yet
+        self._waiting: list[bytes] = []  # received while suspended
+        self._is_suspended = self._is_paused = self._is_writing_paused = False
+        self._is_unread = False  # not read, since it does not read its replies
         self._out: list[bytes] = []
         self._out_bytes = 0
 
@@ -123,12 +124,12 @@ class ServerConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=self.settings.unsent_bytes_max)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
-        self.owner.name = f"{_told(peer)} -> {_told(here)}"
-        self.server.joined(self)
+        self.owner.name = f"{_address_text(peer)} -> {_address_text(here)}"
+        self.server.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_received_ns = self.clock.monotonic_ns()
-        if self._is_held:
+        if self._is_suspended:
             self._waiting.append(data)
             return
         self._act(self.amqp.receive(data))
@@ -142,7 +143,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             self.release()
         finally:
-            self.server.left(self)
+            self.server.connection_closed(self)
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -161,8 +162,8 @@ class ServerConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Unless there is another reason not to."""
-        has_reason = self._is_held or self._is_unread or (self.is_publisher and self.server.pressure.is_on)
+        """Unless there is another reason to pause."""
+        has_reason = self._is_suspended or self._is_unread or (self.is_publisher and self.server.pressure.is_on)
         if self._is_paused and not has_reason:
             self._is_paused = False
             if self.transport is not None and not self.transport.is_closing():
@@ -182,37 +183,37 @@ class ServerConnection(asyncio.Protocol):
                 self.refuse(_channel_of(event), error)
             except Exception as error:
                 self.fail(error)
-            if self._is_held or self.is_gone:
+            if self._is_suspended or self.is_gone:
                 return
         self._events = None
         if self.is_publisher and self.server.pressure.is_on:
             self.pause_reading()
 
     def offload(self, call: Callable[[], object], then: Callable[[object], None], channel: int = 0) -> None:
-        """Do something that blocks in another thread; then go on with what it returned. What it raises as a PeerError
-        is the channel's."""
+        """Run a blocking call in another thread, then continue with its result. A `PeerError` that it raises closes the
+        channel."""
         if self.access is not None:
-            self.served.run()  # what this client asked for before comes before
-        self._is_held, self._held_ns = True, self.clock.monotonic_ns()
+            self.served.run()  # earlier requests of this client are executed first
+        self._is_suspended, self._suspended_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
         self.server.offload(call, partial(self._offloaded, then, channel), is_login=self.access is None)
 
     def handshake_ns(self, now_ns: int) -> int:
-        """How long the client itself has taken since it connected: the time limit of the handshake is the client's. The
-        broker's own time (hashing a password, the delay of a refused login) does not count."""
-        return (self._held_ns if self._is_held else now_ns) - self._begun_ns
+        """Time that the client has used since it connected, for the time limit of the handshake. The broker's own time
+        (hashing a password, the delay of a refused login) does not count."""
+        return (self._suspended_ns if self._is_suspended else now_ns) - self._begun_ns
 
-    def hold(self, seconds: float, then: Callable[[], None]) -> None:
-        """Go on after a while."""
-        self._is_held, self._held_ns = True, self.clock.monotonic_ns()
+    def suspend(self, seconds: float, then: Callable[[], None]) -> None:
+        """Continue with `then` after a delay."""
+        self._is_suspended, self._suspended_ns = True, self.clock.monotonic_ns()
         self.pause_reading()
-        self.server.later(seconds, partial(self._offloaded, lambda _: then(), 0, None, None))
+        self.server.call_later(seconds, partial(self._offloaded, lambda _: then(), 0, None, None))
 
     def _offloaded(
         self, then: Callable[[object], None], channel: int, result: object, error: BaseException | None
     ) -> None:
-        self._is_held = False
-        self._begun_ns += self.clock.monotonic_ns() - self._held_ns
+        self._is_suspended = False
+        self._begun_ns += self.clock.monotonic_ns() - self._suspended_ns
         if self.is_gone:
             return
         try:
@@ -226,25 +227,25 @@ class ServerConnection(asyncio.Protocol):
             self.refuse(channel, refusal)
         except Exception as failure:
             self.fail(failure)
-        if not self._is_held:
-            self._go_on()
+        if not self._is_suspended:
+            self._resume()
 
-    def _go_on(self) -> None:
-        """With what had come before it was held, then with what came meanwhile."""
+    def _resume(self) -> None:
+        """Handle events from before the suspension, then the bytes received meanwhile."""
         if self._events is not None:
             self._act(self._events)
-        while not self._is_held and not self.is_gone and (self._waiting or self.amqp.waiting_bytes):
+        while not self._is_suspended and not self.is_gone and (self._waiting or self.amqp.waiting_bytes):
             before = self.amqp.waiting_bytes
             waiting, self._waiting = b"".join(self._waiting), []
             self._act(self.amqp.receive(waiting))
             if not self._waiting and self.amqp.waiting_bytes >= before and not waiting:
-                break  # not whole yet
+                break  # an incomplete frame
         self.resume_reading()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """At the end of the turn."""
+        """Queue output; it is sent at the next flush."""
         if self.is_gone:
             return
         if not self._out:
@@ -254,7 +255,7 @@ class ServerConnection(asyncio.Protocol):
         if self._out_bytes >= self.settings.unsent_bytes_max:
             self.has_room = False
 
-    def say(self, channel: int, method: Method) -> None:
+    def send_method(self, channel: int, method: Method) -> None:
         self.write(self.amqp.send(channel, method))
 
     def send_content(self, channel: int, method: Method, content: bytes) -> None:
@@ -272,11 +273,11 @@ class ServerConnection(asyncio.Protocol):
             self.transport.write(out[0])
         else:
             self.transport.writelines(out)
-        self._look_whether_it_reads()
+        self._check_send_buffer()
         self._has_room_again()
 
-    def _look_whether_it_reads(self) -> None:
-        """Deliveries end when a client does not read them; answers to what it asks for end when it is not read."""
+    def _check_send_buffer(self) -> None:
+        """Deliveries pause when a client does not read. Replies cannot, so the client is not read when they pile up."""
         if self._is_writing_paused and not self._is_unread and self.transport is not None:
             self._is_unread = self.transport.get_write_buffer_size() > UNREAD_TIMES * self.settings.unsent_bytes_max
             if self._is_unread:
@@ -287,7 +288,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self.has_room = True
         for channel in self.channels.values():
-            channel.look()
+            channel.schedule_deliveries()
 
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)
@@ -295,42 +296,42 @@ class ServerConnection(asyncio.Protocol):
     # -- the end -------------------------------------------------------------------------------------------------
 
     def refuse(self, channel: int, error: PeerError) -> None:
-        """Close a channel, or all of it, as the code asks."""
+        """Close the channel or the connection, as the code requires."""
         if self.amqp.state is ConnectionState.CLOSE_SENT:
             return
-        told = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
+        reply = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
         if channel and not is_hard(error.code):
             if self.amqp.is_open(channel):
-                self.say(channel, ChannelClose(*told))
+                self.send_method(channel, ChannelClose(*reply))
                 self.release(channel)
             return
-        self.close(ConnectionClose(*told))
+        self.close(ConnectionClose(*reply))
 
     def close(self, close: ConnectionClose) -> None:
-        """Say goodbye; a client that does not answer is cut off."""
+        """Send `connection.close`; a client that does not answer in time is disconnected."""
         self.release()
         if self.is_gone or self.transport is None:
             return
         try:
-            self.say(0, close)
-        except WarrenError:  # it is not known yet, or it is closing already
+            self.send_method(0, close)
+        except WarrenError:  # the handshake has not begun, or it is closing already
             self.end()
             return
         self.flush()
-        self.server.later(CLOSE_SECONDS, self.end)
+        self.server.call_later(CLOSE_SECONDS, self.end)
 
     def release(self, channel: int | None = None) -> None:
-        """Of one channel, or of all: they take and give nothing any more."""
+        """Close one channel, or all, and release their consumers and messages."""
         numbers = [channel] if channel is not None else list(self.channels)
         closing = [there for number in numbers if (there := self.channels.pop(number, None)) is not None]
-        for there in closing:  # all of them first: closing one may run the batch that another has requests in
+        for there in closing:  # all of them first: closing one may run the batch that has requests of another
             there.is_open = False
         for there in closing:
             there.close()
 
     def fail(self, error: Exception) -> None:
         """A defect met while this client was served: its connection is closed with 541."""
-        _LOG.error("a client could not be served", exc_info=error, extra={"facts": {"client": self.owner.name}})
+        _LOG.error("request of a client failed", exc_info=error, extra={"facts": {"client": self.owner.name}})
         self.refuse(0, PeerError(ReplyCode.INTERNAL_ERROR, f"{type(error).__name__}: see the broker's log"))
 
     def fail_soon(self, error: Exception) -> None:
@@ -338,10 +339,10 @@ class ServerConnection(asyncio.Protocol):
         from the loop."""
         for channel in self.channels.values():
             channel.is_open = False
-        self.server.later(0.0, partial(self.fail, error))
+        self.server.call_later(0.0, partial(self.fail, error))
 
     def end(self) -> None:
-        """Close the socket when what was said is out."""
+        """Close the socket after the output is sent."""
         if self.transport is not None and not self.transport.is_closing():
             self.flush()
             self.transport.close()
@@ -376,20 +377,20 @@ class ServerConnection(asyncio.Protocol):
         self.release()
         self.write(event.data)
         self.flush()
-        self.server.later(CLOSE_SECONDS, self.end)
+        self.server.call_later(CLOSE_SECONDS, self.end)
 
     def _on_answered(self, event: ResponseReady) -> None:
         self.write(event.data)
 
     def _on_heartbeat(self, event: HeartbeatReceived) -> None:
-        """That it was heard is noted already."""
+        """`data_received` has noted the time already."""
 
     def _on_ended(self, event: ConnectionEnded) -> None:
         self.release()
         self.end()
 
 
-def _told(address: object) -> str:
+def _address_text(address: object) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "this machine"
 
 

@@ -1,23 +1,25 @@
-"""One consumer of a channel: messages of a queue, made into frames as far as its client has room.
+"""Server consumer: delivers messages of a queue as frames, as far as its prefetch and its client's send buffer allow.
 
-    room      what its prefetch leaves, and its channel's; none while its client does not read
-    take      delivery tags, a note of what is unsettled, one buffer of frames for many messages
+    room      credits: prefetch of the consumer and of its channel; none while the client does not read
+    take      delivery tags, a range of unacked messages, one buffer of frames for many messages
 
-It is a `broker.consumers.Consumer`, called in turns of the loop with the queue's lock held. What was put by a program
-in this process is a bare body: it gets a content header here.
+It implements `broker.consumers.Consumer`, and is called in the event loop with the queue's lock held. A message that a
+program in this process has put is a plain body: it gets a content header here.
 
-Channel-wide prefetch (`basic.qos` with `global`): one limit on the unacked deliveries of a channel's consumers.
+`SharedPrefetch` (`basic.qos` with `global`): one limit on the unacked deliveries of a channel's consumers.
 
     room ──▶ limit reached: the consumer joins the waiting line
     ack  ──▶ free credits are granted to the line, first come first served ──▶ those queues deliver in the next batch
-                                             └──▶ behind that batch: credits that were not used are granted again
+                                             └──▶ after that batch: unused credits are granted again
 
 A queue with messages cannot take all credits while another one waits: a grant is reserved for one batch. A consumer
-without acknowledgements takes no credit, but waits while there is none, as in RabbitMQ. Messages that were got
-(`basic.get`) do not count.
+without acknowledgements takes no credit, but waits while there is none, as in RabbitMQ. Messages of `basic.get` do not
+count.
 
-Invariants: `unacked` and the grants change in the loop's thread only; other threads may call `room`, which adds to the
-line by one atomic operation. The cost of an ack does not grow with the number of consumers.
+Invariants
+* `unacked` and the grants change in the loop's thread only; other threads may call `room`, which adds to the line by
+  one atomic operation.
+* The cost of an ack does not grow with the number of consumers.
 """
 
 from __future__ import annotations
@@ -40,21 +42,21 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-AT_ONCE_MAX = 4096  # messages for one consumer without a prefetch, until others have had a turn
+AT_ONCE_MAX = 4096  # messages per delivery to a consumer without a prefetch, so that others are served
 
 
 class DeliverySource(NamedTuple):
-    """Where a delivery came from."""
+    """Queue and consumer of a delivery."""
 
     handle: QueueHandle
     incarnation: int
-    consumer: ServerConsumer | None  # None: it was got
+    consumer: ServerConsumer | None  # None: `basic.get`
 
 
 class ServerConsumer:
     __slots__ = (
-        "_cancelled",
         "_holder",
+        "_on_cancelled",
         "channel",
         "handle",
         "is_auto_ack",
@@ -74,7 +76,7 @@ class ServerConsumer:
         is_auto_ack: bool,
         is_exclusive: bool,
         priority: int,
-        cancelled: Callable[[ServerConsumer], None],
+        on_cancelled: Callable[[ServerConsumer], None],
     ) -> None:
         self.channel = channel
         self.handle = handle
@@ -86,7 +88,7 @@ class ServerConsumer:
         self.prefetch = channel.prefetch
         self.unacked = 0
         self._holder = DeliverySource(handle, 0, self)
-        self._cancelled = cancelled
+        self._on_cancelled = on_cancelled
 
     def room(self) -> int:
         channel = self.channel
@@ -112,7 +114,7 @@ class ServerConsumer:
         channel, count = self.channel, len(each.slice)
         try:
             data = self._frames(channel.next_tag, each)
-        except Damage as error:  # it was checked when it came; nobody can have it now
+        except Damage as error:  # valid when it was published: damaged since, cannot be delivered
             if count == 1:
                 self._refuse(each, error)
             else:
@@ -132,8 +134,8 @@ class ServerConsumer:
         channel.counts_delivery(count, self.is_auto_ack, each.is_redelivered)
 
     def _refuse(self, each: Fetched, error: Damage) -> None:
-        """It is rejected, unless it is acknowledged already."""
-        _LOG.error("a message cannot be delivered", extra={"facts": {"queue": self.handle.name, "why": error}})
+        """Reject the messages, unless they are acknowledged already."""
+        _LOG.error("delivery failed", extra={"facts": {"queue": self.handle.name, "why": error}})
         if not self.is_auto_ack:
             self.channel.connection.served.batch.settle(
                 self.handle, Settlement.REJECT, self._holder.incarnation, each.tags
@@ -148,13 +150,13 @@ class ServerConsumer:
         return emit_deliveries(channel.number, self.raw_tag, exchange, key, first, redelivered, contents, frame_max)
 
     def cancelled(self, reason: WarrenError) -> None:
-        self._cancelled(self)
+        self._on_cancelled(self)
 
 
 def contents_of(slice_: Slice, channel: int, frame_max: int) -> list[bytes]:
-    """Messages as AMQP has them."""
+    """Messages as AMQP contents."""
     contents = slice_.contents
-    assert contents is not None, "what is fetched has contents"
+    assert contents is not None, "fetched slices have contents"
     if slice_.run.origin.content_kind != RAW:
         return contents
     properties = Properties(delivery_mode=PERSISTENT if slice_.run.is_persistent else TRANSIENT)
@@ -198,7 +200,7 @@ class SharedPrefetch:
         room = self._room(consumer)
         if room <= 0:
             self._waiting[consumer] = None
-            room = self._room(consumer)  # credits may have been released before the line had this entry
+            room = self._room(consumer)  # credits may have been freed before this entry was added
         return max(room, 0)
 
     def delivered(self, consumer: ServerConsumer, count: int) -> None:

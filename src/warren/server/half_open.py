@@ -1,12 +1,12 @@
-"""Connections whose handshake has not ended, counted by address.
+"""Half-open connections: connections whose handshake has not ended, counted by address.
 
-    one more than `most` ──▶ the oldest connection of the address that has the most is dropped
+    one more than `most` ──▶ the oldest connection of the address with the most connections is dropped
 
-So new clients always get in: many half-open connections of one address only displace each other, and of many addresses
-the oldest go first. An address of IPv6 counts by its network (64 bits), as for failed logins. Every operation takes the
-same time, however many there are: addresses stand in a table by how many connections they have.
+So new clients can always connect: many half-open connections of one address only displace each other, and with many
+addresses the oldest are dropped first. An IPv6 address counts by its network (64 bits), as for failed logins. Every
+operation takes constant time: a table has the addresses by their number of connections.
 
-Invariants: each address stands in the row of its count; `_highest` is the highest row that is not empty, or 0.
+Invariants: each address is in the row of its count; `_highest` is the highest row that is not empty, or 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HalfOpenConnections(Generic[Connection]):
         return iter(self._addresses)
 
     def add(self, connection: Connection, peer: str) -> Connection | None:
-        """The connection that is to be dropped for it, if there are too many."""
+        """Returns the connection to drop if there are too many."""
         address = network_of(peer)
         self._addresses[connection] = address
         connections = self._by_address.setdefault(address, OrderedDict())
@@ -49,7 +49,7 @@ class HalfOpenConnections(Generic[Connection]):
         return oldest
 
     def remove(self, connection: Connection) -> None:
-        """Its handshake has ended, or it has gone."""
+        """The handshake has ended, or the connection was closed."""
         address = self._addresses.pop(connection, None)
         if address is None:
             return
@@ -60,7 +60,7 @@ class HalfOpenConnections(Generic[Connection]):
             del self._by_address[address]
 
     def _move(self, address: str, before: int, now: int) -> None:
-        """To the next row, up or down."""
+        """Move an address to the adjacent row."""
         if before:
             del self._by_count[before][address]
         if now:

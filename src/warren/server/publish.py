@@ -50,7 +50,7 @@ class PublishTargets:
         self._known: dict[bytes, PublishTarget] = {}
 
     def find(self, publish: BasicPublish, frame: bytes) -> PublishTarget:
-        """Refused with the error for the client."""
+        """Raises the `PeerError` for the client if the publish is refused."""
         target = self._known.get(frame)
         if target is not None and self._routes.is_good(target.route):
             return target
@@ -87,7 +87,7 @@ _HEAD: Final = 7  # bytes of a frame before its payload
 
 
 class OpenedMessages(NamedTuple):
-    """Messages with one route and one time."""
+    """Messages with the same route and expiration time."""
 
     route: Route
     contents: list[bytes]
@@ -99,7 +99,7 @@ def special_of(
 ) -> Iterator[OpenedMessages]:
     """The same messages in the same order, in as few parts as possible."""
     now_ms = wall_ms(clock)
-    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.looks_at_headers
+    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.needs_headers
     opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and the result
     part: OpenedMessages | None = None
     for content in contents:

@@ -39,8 +39,8 @@ from warren.server.settings import ServerSettings
 from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
-POOL_SIZE: Final = 16  # they mostly wait for the disk: as many declarations share one sync
-DOOR_SIZE: Final = 2  # threads for logins: they must not wait for declarations that wait for the disk
+POOL_SIZE: Final = 16  # threads; they mostly wait for the disk: as many declarations share one sync
+LOGIN_POOL_SIZE: Final = 2  # threads for logins: they must not wait for declarations that wait for the disk
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
@@ -85,7 +85,7 @@ class Server:
         self._has_stopped = False
         self._unsafe_bytes = 0
         self._pool = pool or ThreadPoolExecutor(POOL_SIZE, thread_name_prefix="warren-server")
-        self._door = pool or ThreadPoolExecutor(DOOR_SIZE, thread_name_prefix="warren-door")
+        self._login_pool = pool or ThreadPoolExecutor(LOGIN_POOL_SIZE, thread_name_prefix="warren-login")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
@@ -125,7 +125,7 @@ class Server:
         self._run_scheduled()
         self._has_stopped = True
         is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
-        for pool in (self._door, self._pool):
+        for pool in (self._login_pool, self._pool):
             shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
             await self.loop.run_in_executor(None, shut)
 
@@ -136,7 +136,7 @@ class Server:
 
     # -- connections ---------------------------------------------------------------------------------------------
 
-    def joined(self, connection: ServerConnection) -> None:
+    def connection_opened(self, connection: ServerConnection) -> None:
         """Connections that have not opened a vhost are counted; if they are too many, one of them is dropped."""
         self.connections[connection] = None
         self.counts.connections_opened += 1
@@ -150,7 +150,7 @@ class Server:
         if self.pressure.alarms:
             self._send_blocked(connection)
 
-    def left(self, connection: ServerConnection) -> None:
+    def connection_closed(self, connection: ServerConnection) -> None:
         if connection not in self.connections:
             return
         self.connections.pop(connection, None)
@@ -243,14 +243,14 @@ class Server:
         if not is_login and (self._postponed or self._is_disk_full()):
             self._postpone(call, then)
             return
-        future = (self._door if is_login else self._pool).submit(call)
+        future = (self._login_pool if is_login else self._pool).submit(call)
         future.add_done_callback(partial(self._offloaded, then))
 
     def _postpone(self, call: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Until the disk has room: a change of the catalog that waits for it would block logins."""
         self._postponed.append((call, then))
         if len(self._postponed) == 1:
-            self.later(ROOM_POLL_SECONDS, self._run_postponed)
+            self.call_later(ROOM_POLL_SECONDS, self._run_postponed)
 
     def _is_disk_full(self) -> bool:
         try:
@@ -261,7 +261,7 @@ class Server:
 
     def _run_postponed(self) -> None:
         if self._is_disk_full():
-            self.later(ROOM_POLL_SECONDS, self._run_postponed)
+            self.call_later(ROOM_POLL_SECONDS, self._run_postponed)
             return
         postponed, self._postponed = self._postponed, []
         for call, then in postponed:
@@ -273,7 +273,7 @@ class Server:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(then, result, error)
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
     def clean_up(self, call: Callable[[], object]) -> None:
@@ -295,7 +295,7 @@ class Server:
         if channel.consumers.pop(consumer.tag, None) is None or not channel.is_open:
             return
         if "consumer_cancel_notify" in connection.capabilities:
-            connection.say(channel.number, BasicCancel(consumer.tag, True))
+            connection.send_method(channel.number, BasicCancel(consumer.tag, True))
 
     # -- pressure ------------------------------------------------------------------------------------------------
 
@@ -325,6 +325,6 @@ class Server:
         connection.is_blocked = bool(alarms)
         if alarms:
             what = " and ".join(BLOCKED[each] for each in alarms)
-            connection.say(0, ConnectionBlocked(what))
+            connection.send_method(0, ConnectionBlocked(what))
         else:
-            connection.say(0, ConnectionUnblocked())
+            connection.send_method(0, ConnectionUnblocked())

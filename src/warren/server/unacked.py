@@ -1,16 +1,16 @@
-"""What a channel was given and has not settled: delivery tags, in ranges.
+"""Unacked deliveries of a channel: delivery tags, in ranges.
 
     delivery tags   1 … 500     ▶ queue 7, its tags 93 … 592
                     501 … 501   ▶ queue 9, its tag 4
 
-A piece is what was delivered together. Acknowledging takes whole pieces from the front as long as clients settle in
-order, and splits one where they do not. Nothing is made for each message.
+A range is what was delivered together. An ack removes whole ranges from the front while clients settle in order, and
+splits a range otherwise. There is no object per message.
 
-Pieces are kept in buckets of 1,024 tags, and are cut at the edges of those: taking one from anywhere among a million
-moves a thousand references at most.
+Ranges are stored in buckets of 1,024 tags, and cut at their edges: removing one from anywhere among a million moves at
+most a thousand references.
 
-Always true: tags only grow, pieces do not overlap and stand in the order of tags. What is not there is refused before
-anything of it is taken (AMQP: 406).
+Invariants: tags only grow; ranges do not overlap, and are sorted by tag. An unknown tag is refused before anything of
+its range is removed (AMQP: 406).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class UnknownTag(Refused):
 
 
 class UnackedRange(NamedTuple, Generic[Holder]):
-    """Some messages of one delivery."""
+    """Messages of one delivery."""
 
     first: int  # delivery tag
     length: int
-    tag: int  # of the first, as the queue calls it
-    holder: Holder  # where they came from, in the caller's words
+    tag: int  # of the queue, for the first message
+    holder: Holder  # source of the delivery, defined by the caller
 
 
 class Unacked(Generic[Holder]):
@@ -46,7 +46,7 @@ class Unacked(Generic[Holder]):
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[UnackedRange[Holder]]] = {}  # by number; none is empty
-        self._low = 0  # there is no bucket below this number
+        self._low = 0  # no bucket has a lower number
         self.count = 0
 
     def __len__(self) -> int:
@@ -70,61 +70,61 @@ class Unacked(Generic[Holder]):
         return [piece for number in sorted(self._buckets) for piece in self._buckets[number]]
 
     def take_all(self) -> list[UnackedRange[Holder]]:
-        taken = self.pieces()
+        removed = self.pieces()
         self._buckets, self.count = {}, 0
-        return taken
+        return removed
 
     def take_to(self, tag: int) -> list[UnackedRange[Holder]]:
-        """Everything up to a tag, which must be there; 0 is everything there is."""
+        """Remove everything up to a tag, which must be unacked; 0 removes everything."""
         if tag == 0:
             return self.take_all()
         number = tag >> BITS
         bucket, at = self._find(tag)
-        taken: list[UnackedRange[Holder]] = []
-        while self._low < number:  # each number is passed once, however often this is called
-            taken += self._buckets.pop(self._low, ())
+        removed: list[UnackedRange[Holder]] = []
+        while self._low < number:  # over all calls, each number is visited once
+            removed += self._buckets.pop(self._low, ())
             self._low += 1
         last = bucket[at]
-        taken += bucket[:at]
+        removed += bucket[:at]
         upto = tag + 1 - last.first
-        taken.append(last._replace(length=upto))
+        removed.append(last._replace(length=upto))
         rest = [UnackedRange(last.first + upto, last.length - upto, last.tag + upto, last.holder)]
         bucket[: at + 1] = rest if upto < last.length else []
         if not bucket:
             del self._buckets[number]
-        self.count -= sum([piece.length for piece in taken])
-        return taken
+        self.count -= sum([piece.length for piece in removed])
+        return removed
 
-    def take(self, tags: Sequence[int], taken: list[UnackedRange[Holder]]) -> None:
-        """Just these, into the list. At the first that is not there it ends in a refusal: those before it are taken, as
-        if they had come alone."""
+    def take(self, tags: Sequence[int], removed: list[UnackedRange[Holder]]) -> None:
+        """Remove these tags, and append their ranges to `removed`. The first unknown tag raises `UnknownTag`; the tags
+        before it are removed, as if they had arrived alone."""
         at = 0
         while at < len(tags):
             first, stop = tags[at], at + 1
             while stop < len(tags) and tags[stop] == first + stop - at:
                 stop += 1
-            self._take_range(first, first + stop - at, taken)
+            self._take_range(first, first + stop - at, removed)
             at = stop
 
-    def _take_range(self, first: int, stop: int, taken: list[UnackedRange[Holder]]) -> None:
+    def _take_range(self, first: int, stop: int, removed: list[UnackedRange[Holder]]) -> None:
         while first < stop:
             bucket, at = self._find(first)
             piece = bucket[at]
             start = first - piece.first
             count = min(stop - first, piece.length - start)
-            taken.append(UnackedRange(first, count, piece.tag + start, piece.holder))
+            removed.append(UnackedRange(first, count, piece.tag + start, piece.holder))
             behind = piece.length - start - count
-            left = [piece._replace(length=start)] if start else []
+            rest = [piece._replace(length=start)] if start else []
             if behind:
-                left.append(UnackedRange(first + count, behind, piece.tag + start + count, piece.holder))
-            bucket[at : at + 1] = left
+                rest.append(UnackedRange(first + count, behind, piece.tag + start + count, piece.holder))
+            bucket[at : at + 1] = rest
             if not bucket:
                 del self._buckets[first >> BITS]
             self.count -= count
             first += count
 
     def _find(self, tag: int) -> tuple[list[UnackedRange[Holder]], int]:
-        """The piece that this tag is in: its bucket, and where it stands there."""
+        """The range with this tag: its bucket, and the position there."""
         bucket = self._buckets.get(tag >> BITS)
         if bucket is None:
             raise UnknownTag(tag)

@@ -1,1 +1,1 @@
-"""What is done for each method of a client."""
+"""Handlers of the methods that clients send."""

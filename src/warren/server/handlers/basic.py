@@ -1,6 +1,6 @@
-"""basic.*: consumers come and go, single messages are got, prefetch is set, unsettled ones are recovered.
+"""basic.*: consume, cancel, get, qos and recover.
 
-Publishes and acknowledgements do not pass here: they come in runs (channel.py).
+Publishes and acknowledgements do not pass here: they are handled in runs (channel.py).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def handle(channel: ServerChannel, method: Method) -> None:
         case BasicRecover() | BasicRecoverAsync():
             _recover(channel, method)
         case _:
-            raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not there", method)
+            raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"{method.SPEC.name} is not implemented", method)
 
 
-def _with_queue(channel: ServerChannel, asked: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
-    """A queue that nobody has used yet is started first, or found not to be there: that takes the disk."""
-    vhost, name = channel.connection.served.vhost, asked.queue or channel.client.last_queue
+def _with_queue(channel: ServerChannel, method: BasicConsume | BasicGet, then: Callable[[], None]) -> None:
+    """Start a queue that was not used yet, or find that it does not exist: that reads from disk."""
+    vhost, name = channel.connection.served.vhost, method.queue or channel.client.last_queue
     if not name or vhost.started_queue(name) is not None:
         then()
         return
@@ -66,129 +66,131 @@ def _with_queue(channel: ServerChannel, asked: BasicConsume | BasicGet, then: Ca
     channel.connection.offload(start, lambda _: then() if channel.is_open else None, channel.number)
 
 
-def _consume(channel: ServerChannel, asked: BasicConsume) -> None:
+def _consume(channel: ServerChannel, method: BasicConsume) -> None:
     channel.run_pending_gets()
     connection = channel.connection
-    handle = _queue(channel, asked.queue, Operation.BASIC_CONSUME, asked)
-    tag = asked.consumer_tag or f"amq.ctag-{connection.server.environment.rng.id64():016x}"
+    handle = _queue(channel, method.queue, Operation.BASIC_CONSUME, method)
+    tag = method.consumer_tag or f"amq.ctag-{connection.server.environment.rng.id64():016x}"
     if tag in channel.consumers:
-        raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", asked)
-    priority = asked.arguments.get("x-priority", 0)
+        raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", method)
+    priority = method.arguments.get("x-priority", 0)
     if not is_integer(priority):
         where = f"for queue '{handle.name}' in vhost '{channel.client.access.vhost}'"
         what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_of(priority)}\""
-        raise _refusal(ReplyCode.PRECONDITION_FAILED, what, asked)
+        raise _refusal(ReplyCode.PRECONDITION_FAILED, what, method)
     cancelled = partial(connection.server.cancelled, connection)
-    consumer = ServerConsumer(channel, handle, tag, asked.no_ack, asked.exclusive, priority, cancelled)
+    consumer = ServerConsumer(channel, handle, tag, method.no_ack, method.exclusive, priority, cancelled)
     served = connection.served
     with handle.lock:
         if handle.queue is None:
-            raise _not_found(channel, handle.name, asked)
+            raise _not_found(channel, handle.name, method)
         try:
             handle.consumers.add(consumer)
         except InUse as error:
             where = f"queue '{handle.name}' in vhost '{channel.client.access.vhost}' in exclusive use"
-            raise _refusal(ReplyCode.ACCESS_REFUSED, where, asked) from error
+            raise _refusal(ReplyCode.ACCESS_REFUSED, where, method) from error
         handle.queue.use.note()
     channel.consumers[tag] = consumer
-    if not asked.no_wait:
-        connection.say(channel.number, BasicConsumeOk(tag))
+    if not method.no_wait:
+        connection.send_method(channel.number, BasicConsumeOk(tag))
     served.batch.schedule_delivery(handle)
 
 
-def _cancel(channel: ServerChannel, asked: BasicCancel) -> None:
-    consumer, connection = channel.consumers.get(asked.consumer_tag), channel.connection
-    if consumer is not None and channel.leave(consumer):  # a queue that goes with it has gone when it is answered
+def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
+    consumer, connection = channel.consumers.get(method.consumer_tag), channel.connection
+    if consumer is not None and channel.remove_consumer(consumer):  # an auto-delete queue is deleted before the reply
         gone = partial(connection.served.declarations.consumer_removed, consumer.handle.id)
-        connection.offload(gone, lambda _: _left(channel, asked), channel.number)
+        connection.offload(gone, lambda _: _send_cancel_ok(channel, method), channel.number)
     else:
-        _left(channel, asked)
+        _send_cancel_ok(channel, method)
 
 
-def _left(channel: ServerChannel, asked: BasicCancel) -> None:
-    if channel.is_open and not asked.no_wait:
-        channel.connection.say(channel.number, BasicCancelOk(asked.consumer_tag))
+def _send_cancel_ok(channel: ServerChannel, method: BasicCancel) -> None:
+    if channel.is_open and not method.no_wait:
+        channel.connection.send_method(channel.number, BasicCancelOk(method.consumer_tag))
 
 
-def _get(channel: ServerChannel, asked: BasicGet) -> None:
-    handle = _queue(channel, asked.queue, Operation.BASIC_GET, asked)
+def _get(channel: ServerChannel, method: BasicGet) -> None:
+    handle = _queue(channel, method.queue, Operation.BASIC_GET, method)
     channel.pending_gets += 1
-    channel.connection.served.batch.get(handle, asked.no_ack, partial(_got, channel, handle, asked))
+    channel.connection.served.batch.get(handle, method.no_ack, partial(_on_get_result, channel, handle, method))
 
 
-def _got(channel: ServerChannel, handle: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
-    """Called by the batch, which a reply that fails must not disturb."""
+def _on_get_result(
+    channel: ServerChannel, handle: QueueHandle, method: BasicGet, result: GetResult | WarrenError
+) -> None:
+    """Called by the batch, which must not be affected by a failing reply."""
     channel.pending_gets -= 1
     if channel.is_open:
         try:
-            _reply(channel, handle, asked, got)
+            _reply(channel, handle, method, result)
         except Exception as error:
             channel.connection.fail_soon(error)
-    elif isinstance(got, GetResult) and not asked.no_ack:  # closed meanwhile: the message is ready again
-        for each in got.fetched:
-            channel.connection.served.batch.settle(handle, Settlement.REQUEUE, got.incarnation, each.tags)
+    elif isinstance(result, GetResult) and not method.no_ack:  # closed meanwhile: the message is requeued
+        for each in result.fetched:
+            channel.connection.served.batch.settle(handle, Settlement.REQUEUE, result.incarnation, each.tags)
 
 
-def _reply(channel: ServerChannel, handle: QueueHandle, asked: BasicGet, got: GetResult | WarrenError) -> None:
+def _reply(channel: ServerChannel, handle: QueueHandle, method: BasicGet, result: GetResult | WarrenError) -> None:
     connection, counts = channel.connection, channel.connection.counts
-    if isinstance(got, WarrenError):
-        code = ReplyCode.INTERNAL_ERROR if isinstance(got, Damage) else ReplyCode.NOT_FOUND
-        connection.refuse(channel.number, _refusal(code, got.what, asked))
+    if isinstance(result, WarrenError):
+        code = ReplyCode.INTERNAL_ERROR if isinstance(result, Damage) else ReplyCode.NOT_FOUND
+        connection.refuse(channel.number, _refusal(code, result.what, method))
         return
-    if not got.fetched:
+    if not result.fetched:
         counts.got_empty += 1
-        connection.say(channel.number, BasicGetEmpty())
+        connection.send_method(channel.number, BasicGetEmpty())
         return
-    [fetched] = got.fetched
+    [fetched] = result.fetched
     tag = channel.next_tags(1)
-    if asked.no_ack:
+    if method.no_ack:
         counts.got_auto_ack += 1
     else:
         counts.got_manual_ack += 1
-        channel.unacked.add(tag, 1, fetched.tag, DeliverySource(handle, got.incarnation, None))
+        channel.unacked.add(tag, 1, fetched.tag, DeliverySource(handle, result.incarnation, None))
     counts.redelivered += fetched.is_redelivered
     origin = fetched.slice.run.origin
-    answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, got.left)
+    answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, result.remaining)
     [content] = contents_of(fetched.slice, channel.number, connection.frame_max)
     connection.send_content(channel.number, answer, content)
 
 
-def _qos(channel: ServerChannel, asked: BasicQos) -> None:
-    if asked.prefetch_size:
-        raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({asked.prefetch_size})", asked)
-    channel.set_prefetch(asked.prefetch_count, asked.is_global)
-    channel.connection.say(channel.number, BasicQosOk())
+def _qos(channel: ServerChannel, method: BasicQos) -> None:
+    if method.prefetch_size:
+        raise _refusal(ReplyCode.NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})", method)
+    channel.set_prefetch(method.prefetch_count, method.is_global)
+    channel.connection.send_method(channel.number, BasicQosOk())
 
 
-def _recover(channel: ServerChannel, asked: BasicRecover | BasicRecoverAsync) -> None:
-    if not asked.requeue:
-        raise _refusal(ReplyCode.NOT_IMPLEMENTED, "requeue=false", asked)
+def _recover(channel: ServerChannel, method: BasicRecover | BasicRecoverAsync) -> None:
+    if not method.requeue:
+        raise _refusal(ReplyCode.NOT_IMPLEMENTED, "requeue=false", method)
     channel.run_pending_gets()
     channel.recover()
-    if isinstance(asked, BasicRecover):
-        channel.connection.say(channel.number, BasicRecoverOk())
+    if isinstance(method, BasicRecover):
+        channel.connection.send_method(channel.number, BasicRecoverOk())
 
 
-def _queue(channel: ServerChannel, name: str, operation: Operation, asked: Method) -> QueueHandle:
-    """The queue that is meant, if this client may read it."""
+def _queue(channel: ServerChannel, name: str, operation: Operation, method: Method) -> QueueHandle:
+    """The named or last declared queue, if this client may read it."""
     client, vhost = channel.client, channel.connection.served.vhost
     name = name or client.last_queue
     if not name:
-        raise _refusal(ReplyCode.NOT_FOUND, "no previously declared queue", asked)
+        raise _refusal(ReplyCode.NOT_FOUND, "no previously declared queue", method)
     try:
         authorize(client.access, operation, {NameRole.QUEUE: name})
     except AccessRefused as error:
-        raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, asked) from error
+        raise _refusal(ReplyCode.ACCESS_REFUSED, error.what, method) from error
     handle = vhost.started_queue(name)
     if handle is None:
-        raise _not_found(channel, name, asked)
+        raise _not_found(channel, name, method)
     channel.connection.served.declarations.check_owner(client, handle)
     return handle
 
 
-def _not_found(channel: ServerChannel, name: str, asked: Method) -> PeerError:
-    return _refusal(ReplyCode.NOT_FOUND, f"no queue '{name}' in vhost '{channel.client.access.vhost}'", asked)
+def _not_found(channel: ServerChannel, name: str, method: Method) -> PeerError:
+    return _refusal(ReplyCode.NOT_FOUND, f"no queue '{name}' in vhost '{channel.client.access.vhost}'", method)
 
 
-def _refusal(code: ReplyCode, explanation: str, asked: Method) -> PeerError:
-    return PeerError(code, explanation, asked.SPEC.class_id, asked.SPEC.method_id)
+def _refusal(code: ReplyCode, explanation: str, method: Method) -> PeerError:
+    return PeerError(code, explanation, method.SPEC.class_id, method.SPEC.method_id)

@@ -1,5 +1,5 @@
-"""Methods on a channel, by kind: those that only gather (basic), those that block (queue, exchange), and the channel's
-own. What nobody does here is answered with 540.
+"""Methods on a channel, by class: basic is only collected in the batch, queue and exchange block, channel's own are
+answered at once. Other methods are refused with 540.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
         return
     if isinstance(method, ChannelClose):
         connection.release(number)
-        connection.say(number, ChannelCloseOk())
+        connection.send_method(number, ChannelCloseOk())
         return
     channel = connection.channels.get(number)
-    if channel is None:  # we have closed it, and wait for the client to agree
+    if channel is None:  # closed by the broker, which waits for close-ok
         return
     kind = method.SPEC.class_id
     if kind == _BASIC:
@@ -52,16 +52,16 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
     elif isinstance(method, ConfirmSelect):
         channel.is_confirming = True
         if not method.no_wait:
-            connection.say(number, ConfirmSelectOk())
+            connection.send_method(number, ConfirmSelectOk())
     elif isinstance(method, ChannelFlow):
         if not method.active:
             raise PeerError(ReplyCode.NOT_IMPLEMENTED, "active=false", 20, 20)
-        connection.say(number, ChannelFlowOk(True))
+        connection.send_method(number, ChannelFlowOk(True))
     elif isinstance(method, AccessRequest):
-        connection.say(number, AccessRequestOk(1))
+        connection.send_method(number, AccessRequestOk(1))
     else:
         spec = method.SPEC
-        raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not there", spec.class_id, spec.method_id)
+        raise PeerError(ReplyCode.NOT_IMPLEMENTED, f"{spec.name} is not implemented", spec.class_id, spec.method_id)
 
 
 def _open(connection: ServerConnection, number: int) -> None:
@@ -69,9 +69,9 @@ def _open(connection: ServerConnection, number: int) -> None:
     client = Client(connection.access, connection.owner)
     connection.channels[number] = ServerChannel(connection, number, client)
     connection.counts.channels_opened += 1
-    connection.say(number, ChannelOpenOk())
+    connection.send_method(number, ChannelOpenOk())
 
 
 def _answered(connection: ServerConnection, number: int, answer: object) -> None:
     if isinstance(answer, Method) and connection.amqp.is_open(number):
-        connection.say(number, answer)
+        connection.send_method(number, answer)

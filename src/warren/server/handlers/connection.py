@@ -1,9 +1,9 @@
-"""Methods on channel 0: who comes, what is agreed, which vhost is opened, and goodbye.
+"""Methods on channel 0: login, tuning, opening of a vhost, and close.
 
-    start ──▶ start-ok: the login, in another thread ──▶ tune ──▶ tune-ok ──▶ open: may it? ──▶ open-ok
+    start ──▶ start-ok: the login, in another thread ──▶ tune ──▶ tune-ok ──▶ open: permitted? ──▶ open-ok
 
-A login that is refused is answered after a while, and by `connection.close` only to a client that says it can bear
-that; others find the socket closed, as the standard has it.
+A refused login is answered after a delay: by `connection.close` if the client has the capability
+`authentication_failure_close`, otherwise the socket is closed, as in the standard.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def greet(connection: ServerConnection) -> None:
         "information": f"Warren {__version__}",
     }
     mechanisms = " ".join(settings.mechanisms).encode()
-    connection.say(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
+    connection.send_method(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
 
 
 def handle(connection: ServerConnection, method: Method) -> None:
@@ -77,35 +77,35 @@ def handle(connection: ServerConnection, method: Method) -> None:
             connection.release()
             _send_close(connection)
         case ConnectionUpdateSecret():
-            connection.say(0, ConnectionUpdateSecretOk())
+            connection.send_method(0, ConnectionUpdateSecretOk())
         case ConnectionSecureOk():
-            raise PeerError(ReplyCode.CHANNEL_ERROR, "nobody has asked for that")
+            raise PeerError(ReplyCode.CHANNEL_ERROR, "unexpected connection.secure-ok")
 
 
 def _send_close(connection: ServerConnection) -> None:
-    """Queues that belong to it go first: who has heard the answer may use their names."""
+    """Exclusive queues are deleted first: after the reply a client may use their names."""
     if connection.owner.exclusive:
         release = partial(connection.served.declarations.release, connection.owner)
-        connection.offload(release, lambda _: _part(connection))
+        connection.offload(release, lambda _: _send_close_ok(connection))
     else:
-        _part(connection)
+        _send_close_ok(connection)
 
 
-def _part(connection: ServerConnection) -> None:
-    connection.say(0, ConnectionCloseOk())
+def _send_close_ok(connection: ServerConnection) -> None:
+    connection.send_method(0, ConnectionCloseOk())
     connection.end()
 
 
-def _log_in(connection: ServerConnection, told: ConnectionStartOk) -> None:
-    capabilities = told.client_properties.get("capabilities")
+def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
+    capabilities = method.client_properties.get("capabilities")
     if isinstance(capabilities, dict):
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
-    connection.client_properties = dict(told.client_properties)
+    connection.client_properties = dict(method.client_properties)
     users, peer = connection.server.users, connection.peer
 
     def call() -> UserRow | LoginRefused:
         try:
-            return users.check(read_login(told.mechanism, told.response, connection.settings.mechanisms), peer)
+            return users.check(read_login(method.mechanism, method.response, connection.settings.mechanisms), peer)
         except LoginRefused as refusal:
             return refusal
 
@@ -117,21 +117,21 @@ def _logged_in(connection: ServerConnection, outcome: object) -> None:
         connection.user = outcome.name
         settings = connection.settings
         offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
-        connection.say(0, offered(offer))
+        connection.send_method(0, offered(offer))
         return
-    assert isinstance(outcome, LoginRefused), "a login is checked, or refused"
-    connection.hold(outcome.delay_seconds, partial(_turn_away, connection, outcome))
+    assert isinstance(outcome, LoginRefused), "a login is accepted or refused"
+    connection.suspend(outcome.delay_seconds, partial(_send_refusal, connection, outcome))
 
 
-def _turn_away(connection: ServerConnection, refusal: LoginRefused) -> None:
+def _send_refusal(connection: ServerConnection, refusal: LoginRefused) -> None:
     if "authentication_failure_close" in connection.capabilities:
         connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, refusal.text, 0, 0))
     else:
         connection.end()
 
 
-def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
-    name, server = told.virtual_host, connection.server
+def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
+    name, server = method.virtual_host, connection.server
 
     def call() -> tuple[VhostLoop, Access]:
         user = server.users.find(connection.user)
@@ -141,7 +141,7 @@ def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
             raise PeerError(ReplyCode.NOT_ALLOWED, f"vhost {name} not found", *_OPEN) from error
         try:
             if user is None:
-                raise AccessRefused(f"user {connection.user!r} has gone")
+                raise AccessRefused(f"user {connection.user!r} was deleted")
             return served, access_to(server.catalog, user, served.vhost.row)
         except AccessRefused as error:
             what = f"access to vhost '{name}' refused for user '{connection.user}'"
@@ -151,10 +151,10 @@ def _open(connection: ServerConnection, told: ConnectionOpen) -> None:
 
 
 def _opened(connection: ServerConnection, outcome: object) -> None:
-    assert isinstance(outcome, tuple), "a vhost and what is permitted there"
+    assert isinstance(outcome, tuple), "a vhost and the permissions there"
     connection.served, connection.access = outcome
     assert connection.access is not None, "just set"
     served = connection.served
     connection.targets = PublishTargets(served.vhost, served.routes, connection.access)
-    connection.say(0, ConnectionOpenOk())
+    connection.send_method(0, ConnectionOpenOk())
     connection.server.opened(connection)
