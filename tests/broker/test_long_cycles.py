@@ -9,7 +9,7 @@ import pytest
 from tests.broker.exchanges.rows import exchange, queue
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import BrokerStage
-from tests.broker.test_request_batch_turn import Sender, TurnStage
+from tests.broker.test_request_batch import Sender, TurnStage
 from warren.base.ids import QueueId
 from warren.base.messages import Origin
 from warren.broker.dead_letters import (

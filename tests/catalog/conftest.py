@@ -13,7 +13,7 @@ import pytest
 
 from tests.catalog.catalog_stage import CatalogStage, check
 from tests.catalog.postgres_server import PostgresServer, postgres_server
-from tests.catalog.sql_places import ForgetfulPlaces, PostgresPlaces, SqlitePlaces, SqlPlaces
+from tests.catalog.sql_locations import ForgetfulPlaces, PostgresPlaces, SqlitePlaces, SqlPlaces
 from warren.catalog.sql import SqlPlace
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, event, insert, text
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, copy_of, declared, home, names, rows_in_sql
-from tests.catalog.sql_places import SqlPlaces
+from tests.catalog.sql_locations import SqlPlaces
 from tools.simulator.volatile_catalog import VolatileCatalog
 from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Damage

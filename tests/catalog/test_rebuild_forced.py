@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_sql
-from tests.catalog.sql_places import SqlPlaces
+from tests.catalog.sql_locations import SqlPlaces
 from warren.base.threads import SystemThreads
 from warren.catalog import permissions, users
 from warren.catalog.catalog import Catalog

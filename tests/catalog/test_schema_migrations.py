@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, select, text
 
-from tests.catalog.sql_places import SqlPlaces
+from tests.catalog.sql_locations import SqlPlaces
 from warren.base.errors import DiskFailure, Refused
 from warren.catalog.schema import METADATA, STEPS, migrate, schema_version
 from warren.catalog.sql import SqlDatabase, SqlPlace

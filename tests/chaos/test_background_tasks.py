@@ -93,7 +93,7 @@ def test_a_task_that_raises_is_an_alarm_and_service_continues(
 def test_every_task_of_a_broker_is_broken_by_a_test(tmp_path: Path) -> None:
     """A new task comes with a test of what its failure does."""
     elsewhere = {"request-batch", "connection", "event-loop", "confirms"}  # below, and in tests/broker
-    elsewhere.add("queue-restart")  # tests/broker/test_supervisor
+    elsewhere.add("queue-restart")  # tests/broker/test_queue_handle
     with ChaosStage(tmp_path / "data") as stage:
         assert set(stage.broker.environment.background.failures()) == {*TASKS, *elsewhere}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.routed_stage import RoutedStage, wire
-from tests.broker.test_request_batch_turn import Sender, TurnStage
+from tests.broker.test_request_batch import Sender, TurnStage
 from tests.growth.counting import count_calls
 from warren.broker.request_batch import Settlement
 from warren.broker.unit_of_work import UnitOfWork

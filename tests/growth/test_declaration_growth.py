@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.broker.declarations_stage import TopologyStage
 from tests.broker.exchanges.rows import VHOST, exchange, queue
-from tests.broker.topology_stage import TopologyStage
 from tests.server.raw_client import RawClient
 from tests.server.served_broker import served_broker
 from warren.amqp import methods

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.test_request_batch_turn import Sender, TurnStage
+from tests.broker.test_request_batch import Sender, TurnStage
 from tests.growth.counting import count_calls
 from warren.broker.queue import Queue
 

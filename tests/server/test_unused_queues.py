@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.test_turns import told_in
+from tests.server.test_request_batches import told_in
 from tools.simulator.broker.client import BrokerClient
 from tools.simulator.broker.environment import SimulatedBroker
 from tools.simulator.broker.expected_messages import PlainQueue

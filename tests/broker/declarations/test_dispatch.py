@@ -1,4 +1,4 @@
-"""Every case of topology_cases: we answer as RabbitMQ does, but for what is listed here; and what all answers share."""
+"""Every case of declarations_cases: we answer as RabbitMQ does, but for what is listed here; and what all answers share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.topology_cases import CASES, expected_answers, q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import CASES, expected_answers, q, x
+from tests.broker.declarations_stage import TopologyStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.base.errors import Misuse

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.topology_cases import q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import q, x
+from tests.broker.declarations_stage import TopologyStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError
 

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.broker.topology_cases import args, q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import args, q, x
+from tests.broker.declarations_stage import TopologyStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.broker.errors import UnknownQueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tests.broker.declarations_cases import Action, By, Consume, Publish, Step
 from tests.broker.stage import BrokerStage
-from tests.broker.topology_cases import Action, By, Consume, Publish, Step
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, is_hard, reply_text
 from warren.amqp.methods import Method

@@ -1,6 +1,6 @@
-"""Put the cases of topology_cases to a server over real sockets, and say where its answers differ from the table.
+"""Put the cases of declarations_cases to a server over real sockets, and say where its answers differ from the table.
 
-    python -m tests.broker.ask_topology --port 5672 [--write]
+    python -m tests.broker.declarations_replay --port 5672 [--write]
 
 The server needs, besides guest/guest, the users of the cases, each with its name for a password:
 
@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 from tests.amqp.ask_server import Peer
 from tests.amqp.pairs import PROTOCOL_HEADER
-from tests.broker import topology_cases as cases
-from tests.broker import topology_stage
+from tests.broker import declarations_cases as cases
+from tests.broker import declarations_stage
 from warren.amqp import content, frames, methods
 from warren.amqp.methods import Method
 
@@ -100,10 +100,10 @@ def _step(connection: Connection, action: cases.Action) -> str:
 def answer_line(answer: Method) -> str:
     match answer:
         case methods.ConnectionClose(reply_code=code, reply_text=text):
-            return topology_stage.shown(f"hard {code} {text}")
+            return declarations_stage.shown(f"hard {code} {text}")
         case methods.ChannelClose(reply_code=code, reply_text=text):
-            return topology_stage.shown(f"soft {code} {text}")
-    return topology_stage.answer_line(answer)
+            return declarations_stage.shown(f"soft {code} {text}")
+    return declarations_stage.answer_line(answer)
 
 
 def clean(host: str, port: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import Waiter, settling
-from tests.broker.test_request_batch_turn import Reader, Sender, TurnStage
+from tests.broker.test_request_batch import Reader, Sender, TurnStage
 from warren.amqp.types import Long, Timestamp
 from warren.base.ids import Epoch
 from warren.broker.dead_letters import DeadLetterRoutes

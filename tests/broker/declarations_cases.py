@@ -4,7 +4,7 @@
     n       of ann: she configures what has a c in its name, writes what has a w, reads what has an r
     t       of tom, who may do everything, but read from the exchange `topics` only by keys that begin with `ok`
 
-The answers expected stand in expected_topology.tsv: RabbitMQ 3.10.8 has given them (`ask_topology`). In them a random
+The answers expected stand in expected_topology.tsv: RabbitMQ 3.10.8 has given them (`declarations_replay`). In them a random
 name reads `amq.gen-*`. A `~` at the end of an answer says that what follows in RabbitMQ's is said in other words by us.
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.message_store.store_stage import A, B, Failing, StoreStage, content, file_of, stored_of
-from tests.message_store.test_read_reading import damage
+from tests.message_store.test_read import damage
 from warren.base.errors import Damage, OutOfRoom
 from warren.base.ids import Lsn
 from warren.base.messages import Publication, Run

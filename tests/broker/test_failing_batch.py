@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage
-from tests.broker.test_request_batch_turn import Reader, Sender, TurnStage
+from tests.broker.test_request_batch import Reader, Sender, TurnStage
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.errors import QueueDown

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.broker.topology_cases import args, q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import args, q, x
+from tests.broker.declarations_stage import TopologyStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import Method
