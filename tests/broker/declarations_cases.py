@@ -4,8 +4,8 @@
     n       of ann: she configures what has a c in its name, writes what has a w, reads what has an r
     t       of tom, who may do everything, but read from the exchange `topics` only by keys that begin with `ok`
 
-The answers expected stand in expected_topology.tsv: RabbitMQ 3.10.8 has given them (`declarations_replay`). In them a random
-name reads `amq.gen-*`. A `~` at the end of an answer says that what follows in RabbitMQ's is said in other words by us.
+The expected answers are in expected_topology.tsv, recorded from RabbitMQ 3.10.8 (`declarations_replay`). A random name
+reads `amq.gen-*` there. A `~` at the end of an answer: the rest of RabbitMQ's text differs in wording from Warren's.
 """
 
 from __future__ import annotations

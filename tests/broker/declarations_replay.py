@@ -69,22 +69,22 @@ class Connection:
         self._peer.close()
 
 
-def asked(host: str, port: int, steps: list[cases.Step]) -> str:
+def answer_of(host: str, port: int, steps: list[cases.Step]) -> str:
     """The answer to the last step; or to the first that was refused before it, which is a mistake in the case."""
-    made: dict[str, Connection] = {}
-    said = "nothing"
+    connections: dict[str, Connection] = {}
+    reply = "nothing"
     try:
         for step in steps:
             who, action = step if isinstance(step, cases.By) else ("a", step)
-            if said.startswith(("soft", "hard")):
-                return f"too early: {said}"
-            if who not in made:
-                made[who] = Connection(host, port, USERS[who])
-            said = _step(made[who], action)
+            if reply.startswith(("soft", "hard")):
+                return f"too early: {reply}"
+            if who not in connections:
+                connections[who] = Connection(host, port, USERS[who])
+            reply = _step(connections[who], action)
     finally:
-        for connection in made.values():
+        for connection in connections.values():
             connection.close()
-    return said
+    return reply
 
 
 def _step(connection: Connection, action: cases.Action) -> str:
@@ -115,16 +115,16 @@ def clean(host: str, port: int) -> None:
     connection.close()
 
 
-def agrees(expected: str, got: str) -> bool:
+def agrees(expected: str, found: str) -> bool:
     """Up to the mark after which words differ."""
     plain, mark, _ = expected.partition("~")
-    return got.startswith(plain) if mark else got == plain
+    return found.startswith(plain) if mark else found == plain
 
 
 def answers(host: str, port: int) -> Iterator[tuple[str, str]]:
     clean(host, port)
     for name, steps in cases.CASES.items():
-        yield name, asked(host, port, steps)
+        yield name, answer_of(host, port, steps)
         clean(host, port)
 
 
@@ -134,15 +134,15 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=5672)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    got = dict(answers(options.host, options.port))
+    found = dict(answers(options.host, options.port))
     if options.write:
-        cases.EXPECTED_FILE.write_text("".join(f"{name}\t{said}\n" for name, said in got.items()), encoding="utf-8")
+        cases.EXPECTED_FILE.write_text("".join(f"{name}\t{reply}\n" for name, reply in found.items()), encoding="utf-8")
         return 0
     expected = cases.expected_answers()
-    wrong = [name for name, said in got.items() if not agrees(expected.get(name, ""), said)]
+    wrong = [name for name, reply in found.items() if not agrees(expected.get(name, ""), reply)]
     for name in wrong:
-        print(f"{name}\n    expected {expected.get(name)}\n    got      {got[name]}")
-    print(f"{len(got)} cases, {len(wrong)} differ")
+        print(f"{name}\n    expected {expected.get(name)}\n    got      {found[name]}")
+    print(f"{len(found)} cases, {len(wrong)} differ")
     return min(len(wrong), 1)
 
 

@@ -1,4 +1,4 @@
-"""A vhost with queues on a memory disk, with a clock that moves when it is told to, and backing queues of any kind."""
+"""A vhost with queues on a memory disk, with a manual clock, and backing queues of any kind."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class BrokerStage(CatalogStage):
 
 
 class Waiter:
-    """Somebody in line who remembers what he was handed. Is a `Getter`."""
+    """A waiting `Getter` that records what it receives."""
 
     def __init__(self, count: int = 1, has_gone: bool = False) -> None:
         self.count = count

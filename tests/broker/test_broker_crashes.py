@@ -64,22 +64,22 @@ def test_a_power_cut_loses_nothing_that_was_confirmed_and_brings_nothing_back_th
     that was answered is there, and what was deleted is not."""
     steps = len(broker_steps(seed))
     wrong = [
-        told
+        problems
         for step in range(seed, steps, steps // STEPS_PER_SEED)
-        for told in violations(group_at(BROKER, seed, step))
+        for problems in violations(group_at(BROKER, seed, step))
     ]
     wrong += violations(group_at(BROKER, seed, NEVER))  # the end
     assert not wrong, "\n".join(wrong)
 
 
 def violations(specs: Iterable[Spec]) -> list[str]:
-    simulator, told = BrokerSimulator(), []
+    simulator, problems = BrokerSimulator(), []
     for spec in specs:
         try:
             simulator.run_state(spec)
         except Violation as violation:
-            told.append(str(violation))
-    return told
+            problems.append(str(violation))
+    return problems
 
 
 @pytest.mark.parametrize("spec", KNOWN)

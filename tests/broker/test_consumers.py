@@ -76,7 +76,7 @@ def test_two_consumers_take_turns_message_by_message() -> None:
     assert (one.took, other.took) == ([0, 2, 4], [1, 3, 5])
 
 
-def test_the_turn_goes_on_where_it_was() -> None:
+def test_round_robin_continues_where_it_was() -> None:
     one, other = Taker(100), Taker(100)
     consumers = among(one, other)
     for _ in range(4):

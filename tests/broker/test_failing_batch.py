@@ -158,11 +158,11 @@ def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingS
     stage.broker.put(b"old", to="idle")
     stage.broker.put(b"old", to="weak")
     stage.faults.always["fetch"] = RuntimeError("a defect")
-    got: list[GetResult | WarrenError] = []
-    stage.batch.get(stage.broker.vhost.find_queue("idle"), False, got.append)
+    results: list[GetResult | WarrenError] = []
+    stage.batch.get(stage.broker.vhost.find_queue("idle"), False, results.append)
     stage.batch.get(stage.broker.vhost.find_queue("weak"), False, lambda outcome: None)
     stage.end()
-    [found] = got
+    [found] = results
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
     assert stage.counts("idle") == (0, 1)
 
@@ -190,13 +190,13 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
 def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
     stage.broker.put(b"old", to="idle")
     stage.faults.always["publish"] = RuntimeError("a defect")
-    got: list[GetResult | WarrenError] = []
+    results: list[GetResult | WarrenError] = []
     failed: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", to=stage.route("weak"))
-    stage.batch.get(stage.broker.vhost.find_queue("idle"), True, got.append)
+    stage.batch.get(stage.broker.vhost.find_queue("idle"), True, results.append)
     stage.batch.get(stage.broker.vhost.find_queue("weak"), True, failed.append)
     stage.end()
-    [found], [error] = got, failed
+    [found], [error] = results, failed
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
     assert isinstance(error, QueueDown)
 

@@ -1,4 +1,4 @@
-"""Upkeep beside traffic: what it sums, and whom it holds back while it fails."""
+"""Upkeep beside traffic: what it sums, and what it blocks while it fails."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SECONDS_MAX = 30.0
 
 @pytest.fixture
 def stage() -> Iterator[BrokerStage]:
-    made = BrokerStage().up()
-    yield made
-    made.down()
+    new_stage = BrokerStage().up()
+    yield new_stage
+    new_stage.down()
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -130,7 +130,7 @@ def test_messages_are_scrubbed_although_every_round_is_a_pass_that_was_asked_for
     """A busy broker asks for passes all the time: the scrub must not wait for a quiet round."""
     upkeep, scrubbed = stage.storage.upkeep, list[int]()
     upkeep._scrub = lambda: scrubbed.append(upkeep.rounds)
-    upkeep.begin(1e6)  # no round comes by itself
+    upkeep.begin(1e6)  # no round starts on the timer
     for passes in range(1, 4):
         upkeep.ring()
         until(lambda passes=passes: upkeep.rounds >= passes)  # type: ignore[misc]

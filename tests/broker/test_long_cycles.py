@@ -76,7 +76,7 @@ def test_a_message_is_dropped_when_it_would_reach_a_queue_of_a_long_cycle_again(
         broker.down()
 
 
-def test_a_turn_moves_a_bounded_number_of_times_and_the_next_one_goes_on(
+def test_a_batch_moves_a_bounded_number_of_times_and_the_next_one_continues(
     hops: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = TurnStage()

@@ -14,7 +14,7 @@ from warren.queues.kinds.mirror_queue import MirrorQueue
 
 
 class Mirroring:
-    """Decides who is what at each start: a queue whose master has failed goes on with its mirror."""
+    """Decides the roles at each start: a queue whose master has failed continues with its mirror."""
 
     def __init__(self) -> None:
         self.faults = Faults()

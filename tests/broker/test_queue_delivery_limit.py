@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from warren.broker.queue import DeliveryCounts
 
 RANGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), max_size=3).map(
-    lambda told: [(first, first + count) for first, count in told]
+    lambda pairs: [(first, first + count) for first, count in pairs]
 )
 
 

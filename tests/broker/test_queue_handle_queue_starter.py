@@ -56,11 +56,11 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
     stage, roles, faults = BrokerStage(), {"orders": QueueRole.MASTER}, Faults()
     stage.up()
     storage = stage.storage
-    made: list[QueueRole] = []
+    started_roles: list[QueueRole] = []
 
     def proxy(role: QueueRole) -> Proxy:
         def wrap(backing: BackingQueue) -> BackingQueue:
-            made.append(role)
+            started_roles.append(role)
             return faults.over(backing)
 
         return wrap
@@ -80,18 +80,18 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
     faults.once["fetch"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
         stage.get("orders")
-    assert made == [QueueRole.MASTER, QueueRole.MIRROR]
+    assert started_roles == [QueueRole.MASTER, QueueRole.MIRROR]
     assert bodies(stage.take("orders")) == [b"1"]
     del roles["orders"]
     faults.once["purge"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
         stage.queue_api.purge(stage.vhost.find_queue("orders"))
     assert stage.get("orders") == [b"1"]
-    assert made == [QueueRole.MASTER, QueueRole.MIRROR]
+    assert started_roles == [QueueRole.MASTER, QueueRole.MIRROR]
     stage.down()
 
 
-def test_a_role_that_nobody_makes_is_refused(stage: BrokerStage) -> None:
+def test_a_role_without_a_factory_is_refused(stage: BrokerStage) -> None:
     storage = stage.storage
     around = stage.vhost.context
 

@@ -241,11 +241,11 @@ def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None
 
 def test_a_get_comes_after_what_was_published_in_the_same_turn(stage: TurnStage) -> None:
     handle = stage.broker.queue("jobs")
-    got: list[GetResult | WarrenError] = []
+    results: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", b"2", to=stage.route("jobs"))
-    stage.batch.get(handle, True, got.append)
+    stage.batch.get(handle, True, results.append)
     stage.end()
-    [found] = got
+    [found] = results
     assert isinstance(found, GetResult) and found.left == 1
     assert [each.slice.contents for each in found.fetched] == [[b"1"]]
     assert handle.queue is not None and handle.queue.backing.pending_count == 0
@@ -266,7 +266,7 @@ def test_a_turn_in_which_nothing_was_asked_does_nothing(stage: TurnStage) -> Non
 
 
 def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage) -> None:
-    """QP-07: there is more of it than one session lets go of."""
+    """QP-07: there is more of it than one session removes."""
     handle = stage.broker.queue("news")
     now_ms = stage.broker.clock.wall_ns() // 1_000_000
     route, count = stage.route("news"), 2 * STEP_MESSAGES + 1
@@ -274,13 +274,13 @@ def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage)
     stage.publish(Sender(), 1, b"stays", to=route)
     stage.end()
     stage.broker.clock.advance_ns(100_000_000)
-    got: list[GetResult | WarrenError] = []
-    stage.batch.get(handle, True, got.append)
+    results: list[GetResult | WarrenError] = []
+    stage.batch.get(handle, True, results.append)
     turns = 0
-    while not got:
+    while not results:
         stage.end()
         turns += 1
-    [found] = got
+    [found] = results
     assert isinstance(found, GetResult) and turns > 1
     assert [each.slice.contents for each in found.fetched] == [[b"stays"]]
 
@@ -318,15 +318,15 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
     """In a second unit of work, with the locks of the targets; a get of that queue comes behind it."""
     stage.broker.queue("dead")
     prepare(stage)
-    got: list[GetResult | WarrenError] = []
+    results: list[GetResult | WarrenError] = []
     is_got = prepare is expired or prepare is given_back_too_often
     if is_got:
-        stage.batch.get(stage.broker.vhost.find_queue("jobs"), True, got.append)
+        stage.batch.get(stage.broker.vhost.find_queue("jobs"), True, results.append)
     done = stage.end()
     assert done.error is None and done.epoch
     assert stage.runs("dead") == [[b"1"]]
     if is_got:
-        [found] = got
+        [found] = results
         assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"2"]]
 
 

@@ -55,7 +55,7 @@ def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
 
 
 def test_consumers_are_a_module_of_their_own(stage: BrokerStage) -> None:
-    """QP-09: whoever keeps to the protocol can stand in line; the queue knows no more of him."""
+    """QP-09: any object that implements the protocol can wait; the queue knows nothing else about it."""
     orders, waiter = stage.queue("orders"), Waiter()
     stage.queue_api.wait(orders, waiter)
     stage.put(b"1", to="orders")
@@ -85,7 +85,7 @@ def test_a_deleted_queue_is_gone_with_all_that_was_in_it(stage: BrokerStage) -> 
     assert stage.length("orders") == 0
 
 
-def test_who_waits_for_a_deleted_queue_is_told(stage: BrokerStage) -> None:
+def test_a_getter_that_waits_for_a_deleted_queue_gets_an_error(stage: BrokerStage) -> None:
     orders, waiter = stage.queue("orders"), Waiter()
     stage.queue_api.wait(orders, waiter)
     stage.vhost.delete_queue(orders)
@@ -188,7 +188,7 @@ def test_many_threads_may_declare_and_delete(stage: BrokerStage) -> None:
     assert not errors
 
 
-def test_a_closed_vhost_serves_nobody() -> None:
+def test_a_closed_vhost_refuses_requests() -> None:
     stage = BrokerStage().up()
     orders, waiter = stage.queue("orders"), Waiter()
     stage.queue_api.wait(orders, waiter)

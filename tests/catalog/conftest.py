@@ -37,8 +37,8 @@ def place(places: SqlPlaces) -> SqlPlace:
 
 @pytest.fixture
 def stage(place: SqlPlace) -> Iterator[CatalogStage]:
-    made = CatalogStage(place)
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
+    new_stage = CatalogStage(place)
+    new_stage.begin()
+    yield new_stage
+    check(new_stage.catalog, new_stage.database)
+    new_stage.stop()

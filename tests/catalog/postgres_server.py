@@ -41,8 +41,17 @@ class PostgresServer:
             shutil.chown(directory, "nobody")
             self._as_whom = {"user": "nobody", "group": "nogroup", "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
-        made = ("--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D", self._data)
-        subprocess.run([_program("initdb"), *made], **self._run(), check=True, stdout=subprocess.DEVNULL)
+        initdb_options = (
+            "--auth=trust",
+            "--encoding=utf8",
+            "--locale=C",
+            "--no-sync",
+            "-U",
+            "postgres",
+            "-D",
+            self._data,
+        )
+        subprocess.run([_program("initdb"), *initdb_options], **self._run(), check=True, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in _SETTINGS.items()]
@@ -100,8 +109,8 @@ class PostgresServer:
         assert self._process is not None
         until = monotonic() + _START_SECONDS
         while self._process.poll() is None and monotonic() < until:
-            asked = [_program("pg_isready"), "-q", "-h", str(self._directory), "-U", "postgres", "-t", "1"]
-            if subprocess.run(asked, check=False).returncode == 0:
+            command = [_program("pg_isready"), "-q", "-h", str(self._directory), "-U", "postgres", "-t", "1"]
+            if subprocess.run(command, check=False).returncode == 0:
                 return
         raise AssertionError((self._directory / "log").read_text())
 

@@ -85,16 +85,16 @@ class CatalogMachine(RuleBasedStateMachine):
             self.catalog.change(lambda writer: vhosts.delete(writer, vhost_id(writer, name)))
             model = self.model
             del model.vhosts[name]
-            model.queues = {key: held for key, held in model.queues.items() if key[0] != name}
-            model.exchanges = {key: held for key, held in model.exchanges.items() if key[0] != name}
+            model.queues = {key: existing for key, existing in model.queues.items() if key[0] != name}
+            model.exchanges = {key: existing for key, existing in model.exchanges.items() if key[0] != name}
             model.bindings = {each for each in model.bindings if each[0] != name}
 
     @rule(vhost=VHOSTS, name=NAMES, durable=st.booleans(), arguments=ARGUMENTS)
     def declare_queue(self, vhost: str, name: str, durable: bool, arguments: dict[str, Any]) -> None:
         if vhost in self.model.vhosts:
-            held = self.model.queues.setdefault((vhost, name), (durable, arguments))
+            existing = self.model.queues.setdefault((vhost, name), (durable, arguments))
             self._change(
-                held == (durable, arguments),
+                existing == (durable, arguments),
                 lambda writer: queues.declare(
                     writer, vhost_id(writer, vhost), name, durable=durable, arguments=arguments
                 ),
@@ -103,8 +103,10 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(vhost=VHOSTS, name=NAMES, type_=st.sampled_from(["topic", "fanout"]))
     def declare_exchange(self, vhost: str, name: str, type_: str) -> None:
         if vhost in self.model.vhosts:
-            held = self.model.exchanges.setdefault((vhost, name), type_)
-            self._change(held == type_, lambda writer: exchanges.declare(writer, vhost_id(writer, vhost), name, type_))
+            existing = self.model.exchanges.setdefault((vhost, name), type_)
+            self._change(
+                existing == type_, lambda writer: exchanges.declare(writer, vhost_id(writer, vhost), name, type_)
+            )
 
     @rule(vhost=VHOSTS, name=NAMES)
     def delete_queue(self, vhost: str, name: str) -> None:

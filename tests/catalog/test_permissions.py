@@ -23,12 +23,12 @@ def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, *patterns: str)
 
 def test_what_was_permitted_is_there_after_a_restart_that_lost_sql(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
-    made = permitted(stage, user, vhost, "^mine", ".*", "")
+    row = permitted(stage, user, vhost, "^mine", ".*", "")
     stage.stop()
     stage.place.set_aside()
     with stage.begin().reading() as connection:
-        assert permissions.get(connection, user, vhost) == made
-    assert (made.configure, made.write, made.read) == ("^mine", ".*", "")
+        assert permissions.get(connection, user, vhost) == row
+    assert (row.configure, row.write, row.read) == ("^mine", ".*", "")
 
 
 def test_permitting_again_writes_over_and_the_same_again_writes_nothing(stage: CatalogStage) -> None:

@@ -30,11 +30,11 @@ def busy(stage: CatalogStage) -> list[dict[Any, Any]]:
     """A catalog with a past; what it held after each change."""
     catalog = stage.begin()
     here = home(catalog)
-    kept = [declared(catalog, here.id, f"q{n}") for n in range(3)]
+    remaining = [declared(catalog, here.id, f"q{n}") for n in range(3)]
     seen = [rows_in_sql(catalog)]
-    bound(catalog, "amq.topic", kept[0], "a")
+    bound(catalog, "amq.topic", remaining[0], "a")
     seen.append(rows_in_sql(catalog))
-    catalog.change(lambda writer: queues.delete(writer, kept[0].id))
+    catalog.change(lambda writer: queues.delete(writer, remaining[0].id))
     seen.append(rows_in_sql(catalog))
     declared(catalog, here.id, "q0")  # the name again, with another id
     seen.append(rows_in_sql(catalog))
@@ -106,13 +106,13 @@ def test_sql_of_an_earlier_day_gets_what_it_lacks_from_the_log(places: SqlPlaces
     """C-21: SQL was put back, the log was not."""
     stage = CatalogStage(places.new())
     here = home(stage.begin())
-    gone, kept = declared(stage.catalog, here.id, "gone"), declared(stage.catalog, here.id, "kept")
+    gone, remaining = declared(stage.catalog, here.id, "gone"), declared(stage.catalog, here.id, "kept")
     bound(stage.catalog, "amq.topic", gone)
     stage.stop()
     earlier = places.copy(stage.place)
     stage.begin()
     stage.catalog.change(lambda writer: queues.delete(writer, gone.id))
-    bound(stage.catalog, "amq.topic", kept)
+    bound(stage.catalog, "amq.topic", remaining)
     declared(stage.catalog, here.id, "gone")
     stage.catalog.change(lambda writer: vhosts.describe(writer, here.id, "changed", ["x"]))
     seen = rows_in_sql(stage.catalog)

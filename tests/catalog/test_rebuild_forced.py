@@ -68,12 +68,12 @@ def lose(stage: CatalogStage, *keys: bytes) -> None:
 
 def crowded(stage: CatalogStage) -> list[QueueRow]:
     here = home(stage.begin())
-    made = [declared(stage.catalog, here.id, name) for name in ("lost", "kept")]
-    for queue in made:
+    declared_rows = [declared(stage.catalog, here.id, name) for name in ("lost", "kept")]
+    for queue in declared_rows:
         bound(stage.catalog, "amq.topic", queue, queue.name)
     ann = stage.catalog.change(lambda writer: users.put(writer, "ann", "hash", "scrypt"))
     stage.catalog.change(lambda writer: permissions.put(writer, ann.id, here.id, ".*", ".*", ".*"))
-    return made
+    return declared_rows
 
 
 def test_a_log_that_lacks_a_queue_continues_without_it_when_forced(places: SqlPlaces) -> None:

@@ -18,9 +18,9 @@ NEXT = ("ALTER TABLE queues ADD COLUMN colour TEXT", "UPDATE queues SET colour =
 
 @pytest.fixture
 def sql(place: SqlPlace) -> Iterator[SqlDatabase]:
-    made = place.open()
-    yield made
-    made.close()
+    opened = place.open()
+    yield opened
+    opened.close()
 
 
 def version(sql: SqlDatabase) -> int:
@@ -50,9 +50,9 @@ def description_of(connection: Any) -> dict[str, Any]:
 def test_the_steps_make_the_tables_that_queries_expect(sql: SqlDatabase, places: SqlPlaces) -> None:
     migrate(sql)
     other = places.new().open()
-    with sql.reading() as made, other.reading() as expected:
+    with sql.reading() as opened, other.reading() as expected:
         METADATA.create_all(expected)
-        assert description_of(made) == description_of(expected)
+        assert description_of(opened) == description_of(expected)
     other.close()
 
 

@@ -102,8 +102,8 @@ def get(channel: Any, queue: str) -> Message:
 def bodies_in(channel: Any, queue: str) -> list[bytes]:
     """Everything that is in the queue, taken out of it."""
     found = []
-    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
-        found.append(got[2])
+    while (answer := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(answer[2])
     return found
 
 

@@ -31,7 +31,7 @@ def refusal_of(client: Pika, **parameters: Any) -> str:
     return repr(caught.value)
 
 
-@pytest.mark.parametrize("user", ["guest", "nobody"])
+@pytest.mark.parametrize("user", ["guest", "unknown"])
 def test_a_wrong_password_is_refused_without_a_word_about_the_user(client: Pika, user: str) -> None:
     result = refusal_of(client, credentials=pika.PlainCredentials(user, "wrong"))
     assert result.startswith("ProbableAuthenticationError")
@@ -151,8 +151,8 @@ def test_direct_reply_to_is_rabbitmqs_alone(broker: Broker, client: Pika) -> Non
             consume(channel, "amq.rabbitmq.reply-to", auto_ack=True)
         return
     answers = consume(channel, "amq.rabbitmq.reply-to", auto_ack=True)
-    asked = channel.queue_declare("", exclusive=True).method.queue
-    channel.basic_publish("", asked, b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
-    question = consume(channel, asked, auto_ack=True).wait_for(1)[0]
+    requests = channel.queue_declare("", exclusive=True).method.queue
+    channel.basic_publish("", requests, b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    question = consume(channel, requests, auto_ack=True).wait_for(1)[0]
     channel.basic_publish("", question.properties.reply_to, b"!")
     assert answers.wait_for(1)[0].body == b"!"

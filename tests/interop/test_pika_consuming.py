@@ -109,7 +109,7 @@ def test_a_prefetch_holds_for_each_new_consumer(channel: Any, queue: str) -> Non
 def test_a_new_prefetch_of_consumers_that_are_there_counts_in_warren_only(
     broker: Broker, channel: Any, queue: str
 ) -> None:
-    """RabbitMQ keeps it for the next consumer, so that a client who asks for more has to consume again."""
+    """RabbitMQ keeps it for the next consumer, so a client that wants more has to consume again."""
     channel.basic_qos(prefetch_count=1)
     inbox = consume(channel, queue)
     publish(channel, queue, *numbered(4))
@@ -202,9 +202,9 @@ def test_messages_without_acknowledgement_do_not_count_for_a_prefetch(channel: A
 @pytest.mark.parametrize("how", ["reject", "nack"])
 def test_a_requeued_message_comes_back_to_its_old_place(channel: Any, queue: str, how: str) -> None:
     publish(channel, queue, *numbered(4))
-    held = [channel.basic_get(queue)[0] for _ in range(3)]
-    assert [method.redelivered for method in held] == [False] * 3
-    (channel.basic_reject if how == "reject" else channel.basic_nack)(held[1].delivery_tag, requeue=True)
+    deliveries = [channel.basic_get(queue)[0] for _ in range(3)]
+    assert [method.redelivered for method in deliveries] == [False] * 3
+    (channel.basic_reject if how == "reject" else channel.basic_nack)(deliveries[1].delivery_tag, requeue=True)
     wait_until_ready(channel, queue, 2)
     again, fresh = get(channel, queue), get(channel, queue)
     assert [(each.body, each.method.redelivered) for each in (again, fresh)] == [(b"1", True), (b"3", False)]

@@ -141,9 +141,9 @@ def test_purge_counts_what_was_ready_and_leaves_what_is_unacknowledged(channel: 
     queue = names.queue()
     channel.queue_declare(queue)
     publish(channel, queue, b"held", b"gone", b"gone")
-    held = channel.basic_get(queue)[0].delivery_tag
+    unacked_tag = channel.basic_get(queue)[0].delivery_tag
     assert channel.queue_purge(queue).method.message_count == 2
-    channel.basic_nack(held, requeue=True)
+    channel.basic_nack(unacked_tag, requeue=True)
     wait_until_ready(channel, queue, 1)
     assert bodies_in(channel, queue) == [b"held"]
 

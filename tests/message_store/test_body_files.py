@@ -122,20 +122,20 @@ def test_a_file_is_read_in_windows_and_blocks_that_reach_over_their_end_are_whol
 
 
 def test_a_released_file_goes_and_the_others_stay(stage: OnStage) -> None:
-    kept: list[tuple[BodyPlace, bytes]] = []
+    stored: list[tuple[BodyPlace, bytes]] = []
     for value in (b"first", b"second", b"third"):
-        kept += zip(stage.body_files.append(records(value)), [value], strict=True)
+        stored += zip(stage.body_files.append(records(value)), [value], strict=True)
         stage.seal()
     before = stage.body_files.files()
-    middle = kept[1][0].file
+    middle = stored[1][0].file
     stage.body_files.release([middle])
     assert stage.body_files.files() == [number for number in before if number != middle]
-    for place, value in (kept[0], kept[2]):
+    for place, value in (stored[0], stored[2]):
         assert read(stage.body_files, place, value) == value
     if isinstance(stage.body_files, LogBodyFiles):
         stage.body_files._log.purge()
     with pytest.raises(Gone):
-        read(stage.body_files, *kept[1])
+        read(stage.body_files, *stored[1])
 
 
 def test_damage_is_reported_with_file_and_offset_and_what_is_beside_it_is_served(stage: OnStage) -> None:

@@ -64,10 +64,10 @@ def test_exactly_half_is_not_more_than_half(stage: StoreStage) -> None:
 
 def test_a_file_with_nothing_alive_goes_without_a_partner(stage: StoreStage) -> None:
     a_file(stage)
-    kept = a_file(stage, 900)
+    remaining = a_file(stage, 900)
     (empty, other) = stage.files
     assert stage.collect().released == [empty] and stage.files == [other]
-    assert stage.contents(kept[0]) == [content(0, 900)]
+    assert stage.contents(remaining[0]) == [content(0, 900)]
 
 
 def test_contents_without_bytes_are_alive_all_the_same(stage: StoreStage) -> None:
@@ -275,14 +275,14 @@ def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -
     store._index = Only(stage.moved, "insert", "add_references", "look_up", "facts")
     store._reader._index = collector._reader._index = Only(stage.moved, "look_up")
     collector._index = collector._liveness_check._index = Only(stage.moved, "look_up_many", "move", "delete_object")
-    kept = []
+    remaining = []
     for n in range(2):
-        kept.append(stage.publish([content(n)], A, B)[B])
+        remaining.append(stage.publish([content(n)], A, B)[B])
         stage.dequeue(A, stage.publish([content(9, 900)], A)[A])
         stage.seal()
     assert len(stage.collect().released) == 2
     stage.log.purge()
-    assert [stage.contents(run) for run in kept] == [[content(0)], [content(1)]]
+    assert [stage.contents(run) for run in remaining] == [[content(0)], [content(1)]]
     for place in (A, B):
         for run, _ in stage.recovered(place):
             stage.dequeue(place, run)
@@ -324,19 +324,19 @@ def test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen(stage: Stor
         assert (stage.moved.look_up(unit) is not None) == is_kept
 
 
-def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_reported() -> None:
+def test_a_damaged_unit_is_neither_copied_nor_dropped_but_reported() -> None:
     stage = StoreStage(chunk_bytes=70_000, read_cache_bytes=0)
-    kept = a_file(stage, 66_000, 67_000, dead=140_000)
+    remaining = a_file(stage, 66_000, 67_000, dead=140_000)
     a_file(stage, 66_000, dead=70_000)
-    path, _ = damage(stage, kept[0])
+    path, _ = damage(stage, remaining[0])
     before = stage.files
     for _ in range(2):
         assert stage.collect().released == [] and stage.files == before
     (alarm,) = stage.stores.collector.alarms()
     assert path in alarm and "damaged" in alarm
-    assert stage.contents(kept[1]) == [content(1, 67_000)]
+    assert stage.contents(remaining[1]) == [content(1, 67_000)]
     with pytest.raises(Damage):
-        stage.contents(kept[0])
+        stage.contents(remaining[0])
 
 
 def test_damage_that_comes_between_census_and_copy_stops_that_file_only() -> None:
@@ -353,13 +353,13 @@ def test_damage_that_comes_between_census_and_copy_stops_that_file_only() -> Non
     assert file_of(hurt[0]) in stage.files
 
 
-def test_after_a_start_every_file_is_counted_once_and_then_only_if_somebody_says_so(stage: StoreStage) -> None:
+def test_after_a_start_every_file_is_counted_once_and_then_only_on_request(stage: StoreStage) -> None:
     a_file(stage, 900)
     a_file(stage, 900)
     stage.reopen()
     assert stage.collect().counted == 2
-    asked = stage.rows.asked
-    assert stage.collect().counted == 0 and stage.rows.asked == asked
+    rows_read = stage.rows.rows_read
+    assert stage.collect().counted == 0 and stage.rows.rows_read == rows_read
     for run, _ in stage.recovered(A):
         stage.dequeue(A, run)
     assert len(stage.collect().released) == 2
@@ -405,7 +405,7 @@ def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_no
     assert stage.contents(other[B]) == [content(1, 900)]
 
 
-def test_of_files_of_an_earlier_life_nobody_knows_whose_they_are(stage: StoreStage) -> None:
+def test_files_of_an_earlier_process_have_no_known_owner(stage: StoreStage) -> None:
     runs = [stage.publish([content(n, 900)], place) for n, place in enumerate((A, B))]
     stage.seal()
     stage.reopen()

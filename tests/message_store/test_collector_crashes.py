@@ -1,4 +1,4 @@
-"""The power is cut at every file operation of a collection, and of what goes on beside it.
+"""The power is cut at every file operation of a collection, and of the work beside it.
 
     publish, seal, dequeue ─▶ │ collect, purge, collect the copies, purge ∥ a reader ∥ a publisher │
 

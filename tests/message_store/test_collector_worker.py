@@ -73,7 +73,7 @@ def test_an_error_is_reported_and_tried_again_and_forgotten_when_it_is_mended() 
     assert after(11.0, 5.0, Counting(failures=1)) == []
 
 
-def test_a_worker_that_is_rung_looks_at_once() -> None:
+def test_a_worker_that_is_notified_checks_immediately() -> None:
     threads = SteppedThreads(4)
     collector = Counting([1])
 

@@ -129,7 +129,7 @@ def test_words_that_do_not_fit_the_run_are_damage_and_nothing_is_served() -> Non
         stage.store.read(encode_stored([unit._replace(places=unit.places * 2)], CHUNK_BYTES), 400, 0, 2)
 
 
-def test_contents_whose_file_is_gone_and_that_nobody_moved_are_reported_as_lost() -> None:
+def test_contents_whose_file_is_gone_and_that_were_not_moved_are_reported_as_lost() -> None:
     stage = StoreStage()
     run = stage.publish([content(1)], A)[A]
     stage.seal()

@@ -10,7 +10,7 @@ from warren.base.errors import Damage, Misuse, Refused
 Read = TypeVar("Read")
 
 
-def told_by(read: Callable[[], Read]) -> Read | str:
+def value_or_error(read: Callable[[], Read]) -> Read | str:
     """What was read, or what the error said."""
     try:
         return read()

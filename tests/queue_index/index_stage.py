@@ -114,7 +114,7 @@ def large(letter: str, count: int = 3) -> list[bytes]:
     return [letter.encode() * (200 + at) for at in range(count)]
 
 
-class Asked:
+class CountedReads:
     """A database that records its calls."""
 
     def __init__(self, stage: IndexStage) -> None:
@@ -145,16 +145,16 @@ class Asked:
 
 
 class AskedView:
-    def __init__(self, asked: Asked, view: ReadView) -> None:
-        self._asked, self._view = asked, view
+    def __init__(self, reads: CountedReads, view: ReadView) -> None:
+        self._reads, self._view = reads, view
         self.get, self.get_many, self.close = view.get, view.get_many, view.close
 
     def range(
         self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
     ) -> Iterator[StoreRow]:
-        self._asked.ranges.append((low, high))
+        self._reads.ranges.append((low, high))
         for row in self._view.range(storage, low, high, reverse):
-            self._asked.rows += 1
+            self._reads.rows += 1
             yield row
 
 

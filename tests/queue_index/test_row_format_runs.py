@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.queue_index.bad_bytes import told_by
+from tests.queue_index.bad_bytes import value_or_error
 from tests.queue_index.worked_rows import CONTENTS, ORIGIN, PLACE
 from tests.queue_index.worked_rows import RUN as WORKED
 from warren.base.errors import Damage, Misuse, Refused
@@ -128,11 +128,11 @@ BODIES = st.builds(head, st.integers(0, 3), st.integers(0, 20), st.integers(0, 3
 
 @given(st.binary(max_size=80) | st.tuples(BODIES, st.binary(max_size=60)).map(b"".join), st.integers(0, 5))
 def test_any_bytes_are_a_run_or_an_error_of_ours(raw: bytes, start: int) -> None:
-    run = told_by(lambda: decode_run(PLACE, FIRST, raw, Epoch(1)))
+    run = value_or_error(lambda: decode_run(PLACE, FIRST, raw, Epoch(1)))
     if isinstance(run, Run):
-        contents = told_by(lambda: decode_contents(PLACE, FIRST, raw, 0, run.count))
+        contents = value_or_error(lambda: decode_contents(PLACE, FIRST, raw, 0, run.count))
         assert run.stored if isinstance(contents, str) else sizes_match(run, contents)
-    for reported in (run, told_by(lambda: decode_contents(PLACE, FIRST, raw, start, start + 1))):
+    for reported in (run, value_or_error(lambda: decode_contents(PLACE, FIRST, raw, start, start + 1))):
         assert not isinstance(reported, str) or "queue 258, level 3, sequence id 258" in reported
 
 
@@ -146,8 +146,8 @@ def test_a_changed_byte_is_never_an_error_of_another_kind(data: st.DataObject) -
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(raw[: data.draw(st.integers(0, len(raw)))])
     for value in (bytes(raw), cut):
-        run = told_by(partial(decode_run, PLACE, FIRST, value, Epoch(1)))
-        contents = told_by(partial(decode_contents, PLACE, FIRST, value, 0, 1))
+        run = value_or_error(partial(decode_run, PLACE, FIRST, value, Epoch(1)))
+        contents = value_or_error(partial(decode_contents, PLACE, FIRST, value, 0, 1))
         for reported in (run, contents):
             assert not isinstance(reported, str) or "sequence id 258" in reported
 

@@ -16,8 +16,8 @@ class BackingSuite:
     def test_messages_come_out_in_the_order_they_came_in(self, stage: BackingStage) -> None:
         for first in range(0, 30, 3):
             stage.put(*numbered(first, first + 3))
-        got = [content for _ in range(15) for content in contents_of(stage.get(2))]
-        assert got == numbered(0, 30)
+        found = [content for _ in range(15) for content in contents_of(stage.get(2))]
+        assert found == numbered(0, 30)
         assert stage.get(1) == []
 
     def test_persistent_and_transient_messages_keep_their_order(self, stage: BackingStage) -> None:

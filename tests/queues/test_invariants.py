@@ -68,7 +68,7 @@ def _ready_and_pending(queue: VariableQueue) -> None:
     queue.pending.add(queue.subqueues.q4.first)
 
 
-def _deliver_to_nobody(queue: VariableQueue) -> None:
+def _deliver_without_a_consumer(queue: VariableQueue) -> None:
     queue.index_counters.delivered_to = SequenceId(0)
 
 
@@ -92,7 +92,7 @@ def _misjudge_the_disk(queue: VariableQueue) -> None:
         _forget_contents,
         _lose_one_of_delta,
         _ready_and_pending,
-        _deliver_to_nobody,
+        _deliver_without_a_consumer,
         _miss,
         _misjudge_the_disk,
     ],

@@ -63,11 +63,11 @@ def test_a_transient_piece_that_is_read_in_part_keeps_its_rest() -> None:
     for number in range(40):
         stage.backing.put(*numbered(number, number + 1), is_persistent=number % 2 == 0)
     paged(stage)
-    got = []
+    contents = []
     while len(stage.queue):
-        got += contents_of(stage.backing.get(1))
+        contents += contents_of(stage.backing.get(1))
         check(stage.queue)
-    assert got == numbered(0, 40)
+    assert contents == numbered(0, 40)
     stage.backing.ack((0, 40))
     assert stage.transient.units == {}
 

@@ -51,7 +51,7 @@ def test_taking_from_both_ends_splits_slices() -> None:
     assert (len(subqueue.take_first(99)), len(subqueue.take_last(99)), subqueue.count) == (3, 2, 0)
 
 
-def test_contents_that_somebody_else_holds_are_not_touched() -> None:
+def test_contents_with_another_reference_are_not_touched() -> None:
     subqueue, contents = SubQueue(), numbered(0, 4)
     subqueue.append(Slice(Run(SequenceId(0), 4, 4), 0, 4, contents))
     subqueue.take_first(1)

@@ -167,7 +167,7 @@ def test_how_long_memory_lasts() -> None:
     assert stage.queue.ram_duration() == pytest.approx(1.0)
 
 
-def test_what_was_read_ahead_is_let_go_of_too() -> None:
+def test_what_was_read_ahead_is_released_too() -> None:
     stage = busy(replace(TINY, read_ahead_bytes_max=1000))
     stage.queue.set_ram_duration_target(0.0)
     while stage.queue.page():

@@ -63,20 +63,20 @@ def _published(
     stopped: Stopped,
     rng: random.Random,
 ) -> int:
-    base, told = sent, 0  # this connection's tags begin behind `base`; so many of them are confirmed
+    base, confirmed_count = sent, 0  # this connection's tags begin behind `base`; so many of them are confirmed
     try:
-        while not stopped.is_so or told < sent - base:
+        while not stopped.is_so or confirmed_count < sent - base:
             if not stopped.is_so:
                 count = rng.randint(1, BATCH_MAX)
                 bodies = [b"%d %d " % (number, sent + at + 1) for at in range(count)]
                 sent += count
                 client.publish(1, key, *(body.ljust(body_bytes, b"x") for body in bodies), exchange=exchange)
-            while sent - base - told > (0 if stopped.is_so else OUTSTANDING_MAX):
+            while sent - base - confirmed_count > (0 if stopped.is_so else OUTSTANDING_MAX):
                 ack = client.expect(methods.BasicAck)
-                first = told + 1 if ack.multiple else ack.delivery_tag
-                assert first == told + 1, "confirms of one connection come in order"
-                told = ack.delivery_tag
-                confirmed.write("".join(f"{base + tag}\n" for tag in range(first, told + 1)))
+                first = confirmed_count + 1 if ack.multiple else ack.delivery_tag
+                assert first == confirmed_count + 1, "confirms of one connection come in order"
+                confirmed_count = ack.delivery_tag
+                confirmed.write("".join(f"{base + tag}\n" for tag in range(first, confirmed_count + 1)))
                 confirmed.flush()
     except _GONE as error:
         error.sent = sent  # type: ignore[union-attr]

@@ -106,7 +106,7 @@ class Flood:
     ) -> None:
         self.sent = self.confirmed = 0
         self.error: Exception | None = None
-        self.told: list[methods.Method] = []  # all but confirms
+        self.received: list[methods.Method] = []  # all but confirms
         self._client = client_of(broker, confirms, hears_blocked=True)
         self._number, self._queue, self._size, self._count = number, queue, size, count
         self._is_over = False
@@ -115,8 +115,8 @@ class Flood:
         for thread in self._threads:
             thread.start()
 
-    def has_heard(self, kind: type[methods.Method]) -> bool:
-        return any(isinstance(each, kind) for each in self.told)
+    def has_received(self, kind: type[methods.Method]) -> bool:
+        return any(isinstance(each, kind) for each in self.received)
 
     def finish(self) -> int:
         """Send no more, once what is being sent has left; how many did."""
@@ -128,7 +128,7 @@ class Flood:
     def close(self) -> None:
         self._is_over = True
         with suppress(OSError):  # the broker may have hung up
-            self._client.socket.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
+            self._client.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it
         for thread in self._threads:
             thread.join(SECONDS_MAX)
         self._client.socket.close()
@@ -153,4 +153,4 @@ class Flood:
                 assert method.multiple or method.delivery_tag == self.confirmed + 1
                 self.confirmed = method.delivery_tag
             else:
-                self.told.append(method)
+                self.received.append(method)

@@ -1,4 +1,4 @@
-"""A client without manners: it sends what it is told to, byte by byte if need be, and shows what comes back."""
+"""A raw client: it sends any bytes, one at a time if needed, and returns the frames that arrive."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class RawClient:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def say(self, channel: int, *said: Method) -> None:
-        self.send(b"".join(frames.method_frame(channel, method) for method in said))
+    def say(self, channel: int, *sent: Method) -> None:
+        self.send(b"".join(frames.method_frame(channel, method) for method in sent))
 
     def publish(
         self, channel: int, queue: str, *bodies: bytes, properties: Properties | None = None, exchange: str = ""
@@ -106,9 +106,9 @@ class RawClient:
     ) -> RawClient:
         self.send(HEADER)
         self.expect(methods.ConnectionStart)
-        told = {"capabilities": {name.replace("__", "."): value for name, value in capabilities.items()}}
+        client_properties = {"capabilities": {name.replace("__", "."): value for name, value in capabilities.items()}}
         response = b"\0" + user.encode() + b"\0" + password.encode()
-        self.say(0, methods.ConnectionStartOk(told, "PLAIN", response))
+        self.say(0, methods.ConnectionStartOk(client_properties, "PLAIN", response))
         tune = self.expect(methods.ConnectionTune)
         self.say(0, methods.ConnectionTuneOk(tune.channel_max, tune.frame_max, heartbeat))
         self.say(0, methods.ConnectionOpen(vhost))

@@ -49,8 +49,8 @@ def test_the_queue_is_down_once_and_whole_after_the_next_start(tmp_path: Path) -
         client.publish(1, "", b"for both", exchange="both")
         client.expect(methods.BasicNack)  # one of the two has not got it
         client.say(1, methods.QueueDeclare(queue="a", passive=True))
-        told = client.expect(methods.ChannelClose)
-        assert told.reply_code == 404 and "queue 'a' is down" in told.reply_text and ".sst" in told.reply_text
+        answer = client.expect(methods.ChannelClose)
+        assert answer.reply_code == 404 and "queue 'a' is down" in answer.reply_text and ".sst" in answer.reply_text
         other = RawClient(broker.port).log_in().channel()
         assert other.declare("b", passive=True).message_count == 1, "other queues get their copies"
         client.socket.close()
@@ -75,6 +75,6 @@ def test_verify_names_the_damaged_file_of_the_store(tmp_path: Path, capsys: pyte
         assert run(capsys, "log", "verify", data / "log").code == 0, "beside its owner"
     assert "every block of the safe snapshot store is whole" in run(capsys, "log", "verify", data / "log").out
     table = flip_a_bit(data / "store")
-    told = run(capsys, "log", "verify", data / "log")
-    assert told.code == 16
-    assert f"damaged: {table} at byte" in told.out
+    answer = run(capsys, "log", "verify", data / "log")
+    assert answer.code == 16
+    assert f"damaged: {table} at byte" in answer.out

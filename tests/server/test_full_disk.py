@@ -1,4 +1,4 @@
-"""A broker on a disk that is really full: publishers are told, consumers go on, all without a restart."""
+"""A broker on a disk that is really full: publishers are blocked, consumers continue, all without a restart."""
 
 from __future__ import annotations
 

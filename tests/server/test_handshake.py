@@ -42,7 +42,7 @@ def test_who_does_not_come_in_is_cut_off(broker: BrokerProcess) -> None:
     assert time.monotonic() - began >= HANDSHAKE_SECONDS
 
 
-def test_a_large_frame_is_refused_before_anybody_is_known(broker: BrokerProcess) -> None:
+def test_a_large_frame_is_refused_before_the_login(broker: BrokerProcess) -> None:
     """By its length alone: nothing is kept of it."""
     with RawClient(broker.port) as client:
         client.send(HEADER)
@@ -51,9 +51,9 @@ def test_a_large_frame_is_refused_before_anybody_is_known(broker: BrokerProcess)
         assert client.is_closed()
 
 
-def test_a_wrong_password_is_told_to_clients_that_can_bear_it(broker: BrokerProcess) -> None:
-    told = "ACCESS_REFUSED - Login was refused using authentication mechanism"
-    with RawClient(broker.port) as client, pytest.raises(AssertionError, match=told):
+def test_a_wrong_password_is_reported_to_clients_with_the_capability(broker: BrokerProcess) -> None:
+    refusal = "ACCESS_REFUSED - Login was refused using authentication mechanism"
+    with RawClient(broker.port) as client, pytest.raises(AssertionError, match=refusal):
         client.log_in(password="wrong", authentication_failure_close=True)
     with RawClient(broker.port) as client, pytest.raises(Closed):
         client.log_in(password="wrong")
@@ -64,15 +64,15 @@ def test_an_unknown_vhost_is_refused(broker: BrokerProcess) -> None:
         client.log_in(vhost="nowhere")
 
 
-def test_what_the_server_says_of_itself_is_true(broker: BrokerProcess) -> None:
+def test_the_server_properties_are_true(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         client.send(HEADER)
-        told = client.expect(methods.ConnectionStart)
-    assert told.server_properties["product"] == "Warren"
-    assert told.server_properties["information"] == f"Warren {__version__}"
-    assert told.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
-    assert "direct_reply_to" not in told.server_properties["capabilities"]
-    assert told.server_properties["capabilities"]["connection.blocked"] is True
+        start = client.expect(methods.ConnectionStart)
+    assert start.server_properties["product"] == "Warren"
+    assert start.server_properties["information"] == f"Warren {__version__}"
+    assert start.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
+    assert "direct_reply_to" not in start.server_properties["capabilities"]
+    assert start.server_properties["capabilities"]["connection.blocked"] is True
 
 
 def test_clients_that_compare_the_version_find_that_of_rabbitmq(broker: BrokerProcess) -> None:
@@ -99,7 +99,7 @@ def test_a_client_may_send_eight_kib_before_frame_max_is_agreed(broker: BrokerPr
 
 
 def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
-    """One who says nothing for twice his heartbeat is dead; until then he hears from us."""
+    """A client that is silent for two heartbeats is dead; until then it receives heartbeats."""
     began = time.monotonic()
     with RawClient(broker.port) as client:
         client.log_in(heartbeat=1)
@@ -126,7 +126,7 @@ def test_a_client_that_says_goodbye_is_answered(broker: BrokerProcess) -> None:
         assert client.is_closed()
 
 
-def test_the_directory_is_nobody_elses(broker: BrokerProcess) -> None:
+def test_the_directory_is_private(broker: BrokerProcess) -> None:
     assert Path(broker.directory).stat().st_mode & 0o777 == 0o700
 
 

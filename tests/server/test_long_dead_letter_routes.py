@@ -1,4 +1,4 @@
-"""A real broker whose queues dead-letter to each other in long chains and rings serves everybody else meanwhile."""
+"""A real broker whose queues dead-letter to each other in long chains and rings serves other clients meanwhile."""
 
 from __future__ import annotations
 

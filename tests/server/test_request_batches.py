@@ -21,26 +21,26 @@ from warren.base.messages import WIRE, Origin, Publication
 WAIT_FOR = "warren.server.vhost_loop:VhostLoop._wait_for"
 
 
-def told_in(scenario: Callable[[SimulatedBroker, BrokerClient], object], seed: int = 1) -> object:
+def result_of(scenario: Callable[[SimulatedBroker, BrokerClient], object], seed: int = 1) -> object:
     """What a client saw that has declared a queue."""
-    told: list[object] = []
+    results: list[object] = []
 
     def part(incarnation: SimulatedBroker) -> None:
         client = BrokerClient(incarnation, "p", ExpectedMessages(), random.Random(1))
         client.open()
         client.call(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
-        told.append(scenario(incarnation, client))
+        results.append(scenario(incarnation, client))
 
     def body(begin: Begin) -> None:
         begin().serve([[part]], stops=False)
 
     BrokerEnvironment().play(seed, body)
-    return told[0]
+    return results[0]
 
 
 @contextmanager
 def slow_disk(incarnation: SimulatedBroker) -> Iterator[None]:
-    """Nobody hears that an epoch is durable before the `with` ends."""
+    """No callback reports an epoch as durable before the `with` ends."""
     gate, real = incarnation.threads.condition(), incarnation.confirms._wait
     is_slow = [True]
 
@@ -63,11 +63,11 @@ def turn_is_done(client: BrokerClient) -> None:
 
 
 def confirmed_on_a_slow_disk(incarnation: SimulatedBroker, client: BrokerClient) -> list[int]:
-    """A message for a queue, then one for nobody: which tags are open while the first is not durable."""
+    """A message for a queue, then an unroutable one: which tags are open while the first is not durable."""
     with slow_disk(incarnation):
         client.publish("", "a", 20)
         turn_is_done(client)
-        client.publish("", "nobody", 20)
+        client.publish("", "unbound", 20)
         turn_is_done(client)
         waiting = list(client.waiting)
     client.wait_for_confirms()
@@ -96,19 +96,19 @@ def seeded(patch: Patch | None) -> AbstractContextManager[None]:
         (Patch(WAIT_FOR, earlier_epochs_forgotten), []),
     ],
 )
-def test_a_message_for_nobody_is_confirmed_when_those_before_it_are_durable(
+def test_an_unroutable_message_is_confirmed_when_those_before_it_are_durable(
     patch: Patch | None, waiting: list[int]
 ) -> None:
     """X-01: one confirm speaks for all before it. The two others are wrong, and show that it would be seen."""
     with seeded(patch):
-        assert told_in(confirmed_on_a_slow_disk) == waiting
+        assert result_of(confirmed_on_a_slow_disk) == waiting
 
 
 def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
     """However threads take turns; the wrong way round it shows in some."""
-    assert {told_in(purged_behind_a_publish, seed) for seed in range(8)} == {1}
+    assert {result_of(purged_behind_a_publish, seed) for seed in range(8)} == {1}
     with Patch("warren.server.connection:ServerConnection.offload", turn_left_open).applied():
-        assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
+        assert 0 in {result_of(purged_behind_a_publish, seed) for seed in range(8)}
 
 
 def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerClient) -> tuple[list[int], int]:
@@ -130,4 +130,4 @@ def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerCl
 
 
 def test_a_message_that_cannot_be_read_takes_no_other_with_it() -> None:
-    assert told_in(delivered_around_a_broken_one) == ([1, 2, 3], 3)
+    assert result_of(delivered_around_a_broken_one) == ([1, 2, 3], 3)

@@ -1,4 +1,4 @@
-"""A confirm means on disk: a real server on a real disk whose syncs wait until they are let go, or fail."""
+"""A confirm means on disk: a real server on a real disk whose syncs wait until they are released, or fail."""
 
 from __future__ import annotations
 

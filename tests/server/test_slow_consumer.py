@@ -1,4 +1,4 @@
-"""A consumer that does not read while publishers go on: it costs little memory, and nobody else waits for it."""
+"""A consumer that does not read while publishers continue: it costs little memory, and no other client waits for it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_one_who_does_not_read_is_served_when_he_does(tmp_path: Path, prefetch: 
         assert most_resident_bytes(broker) < WATERMARK_BYTES
 
 
-def test_one_who_asks_and_reads_no_answers_is_not_read(tmp_path: Path) -> None:
-    """Unroutable messages come back to who sent them: they would all wait for him in memory."""
+def test_a_client_that_reads_no_answers_is_not_read(tmp_path: Path) -> None:
+    """Unroutable messages are returned to their publisher: all of them would be buffered for it in memory."""
     with broker_with(tmp_path) as broker:
         before = resident_bytes(broker)
         with client_of(broker, seconds=2.0) as client:

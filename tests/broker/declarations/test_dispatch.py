@@ -1,4 +1,4 @@
-"""Every case of declarations_cases: we answer as RabbitMQ does, but for what is listed here; and what all answers share."""
+"""Every case of declarations_cases: Warren answers as RabbitMQ does, apart from the differences listed here."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def stage(shared: TopologyStage) -> Iterator[TopologyStage]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_we_answer_as_rabbitmq_does(name: str, stage: TopologyStage) -> None:
-    said = stage.case(CASES[name])
-    without_right = re.sub(r"ACCESS_REFUSED - (configure|write|read) access", "ACCESS_REFUSED - access", said)
+    answer = stage.case(CASES[name])
+    without_right = re.sub(r"ACCESS_REFUSED - (configure|write|read) access", "ACCESS_REFUSED - access", answer)
     plain, mark, _ = EXPECTED[name].partition("~")
     if name in DIFFERENT:
-        assert said == DIFFERENT[name] != plain
+        assert answer == DIFFERENT[name] != plain
     else:
         assert without_right.startswith(plain) if mark else without_right == plain
 

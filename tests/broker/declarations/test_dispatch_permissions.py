@@ -96,6 +96,6 @@ def test_a_user_is_refused_exactly_if_it_lacks_a_right(operation: Operation, sta
 
 
 def test_every_method_is_asked_for_its_rights() -> None:
-    asked = {type(each.method) for each in OPERATIONS}
+    methods_used = {type(each.method) for each in OPERATIONS}
     ours = {spec.made_by for spec in methods.METHODS.values() if spec.class_id in (40, 50)}
-    assert asked == {each for each in ours if each.SPEC.sender.name == "CLIENT"}
+    assert methods_used == {each for each in ours if each.SPEC.sender.name == "CLIENT"}

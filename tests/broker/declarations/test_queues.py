@@ -246,15 +246,15 @@ def test_threads_declare_and_delete_one_name(stage: TopologyStage) -> None:
 
 
 def test_one_of_many_who_want_a_queue_for_themselves_gets_it(stage: TopologyStage) -> None:
-    got: list[int] = []
+    received: list[int] = []
 
     def work(number: int) -> None:
         client = Client(stage.client().access, Owner(f"thread {number}"))
         if _answered(lambda: stage.declarations.answer(client, q("one", exclusive=True)), ReplyCode.RESOURCE_LOCKED):
-            got.append(number)
+            received.append(number)
 
     _together([partial(work, number) for number in range(6)])
-    assert len(got) == 1
+    assert len(received) == 1
 
 
 def test_a_queue_that_expires_while_it_is_declared_is_made_again_or_kept(stage: TopologyStage) -> None:

@@ -31,8 +31,8 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-def echo(said: Any) -> Any:
-    return said
+def echo(value: Any) -> Any:
+    return value
 
 
 def total(numbers: list[int]) -> int:

@@ -27,7 +27,7 @@ from warren.queues.kinds.mirror_queue import MirrorQueue
 
 
 class Failing(MemoryQueue):
-    """Its disk fails when it is told to."""
+    """Its disk fails on request."""
 
     is_failing = False
 
@@ -247,10 +247,10 @@ def test_qp_04_a_master_that_fails_is_replaced_and_nothing_that_was_taken_is_los
     it.stage.put(*numbered(0, 3))
     master.is_failing = True
     with pytest.raises(DiskFailure):
-        it.stage.put(b"lost, and told so")
+        it.stage.put(b"lost, and reported")
     it.promote()
-    it.stage.put(b"goes on")
-    assert it.stage.browsed() == [*numbered(0, 3), b"goes on"]
+    it.stage.put(b"continues")
+    assert it.stage.browsed() == [*numbered(0, 3), b"continues"]
 
 
 def test_without_a_second_queue_there_is_nothing_to_promote_or_to_compare() -> None:

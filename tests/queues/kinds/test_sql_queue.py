@@ -51,13 +51,13 @@ def test_bq_02_a_queue_can_be_configured_to_be_in_sql() -> None:
     kinds = BackingKinds(
         {"sql": lambda wanted: SqlQueue(wanted.place, wanted.is_durable, store)}, "memory", PriorityQueue
     )
-    asked = QueueArguments.from_table({"x-backing": "sql", "x-max-priority": 2})
-    queue = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
+    arguments = QueueArguments.from_table({"x-backing": "sql", "x-max-priority": 2})
+    queue = kinds.make(QueueId(7), True, arguments, {}, Epoch(0))
     batch = without_log()
     queue.publish(Publication([b"x"], priority=1), batch)
     batch.end()
     assert queue.facts()["levels_kind"] == "sql"
-    again = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
+    again = kinds.make(QueueId(7), True, arguments, {}, Epoch(0))
     assert (len(again), again.facts()["ready_at_1"]) == (1, 1)
 
 
@@ -194,7 +194,7 @@ def test_what_is_deleted_is_gone_and_may_be_made_again(tmp_path: Path) -> None:
 # -- changes that are under way --------------------------------------------------------------------------------------
 
 
-def test_what_the_changes_under_way_publish_can_be_fetched_dropped_and_looked_at(tmp_path: Path) -> None:
+def test_what_an_open_batch_publishes_can_be_fetched_dropped_and_browsed(tmp_path: Path) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(*numbered(0, 2))
     batch = without_log()
@@ -253,8 +253,8 @@ class LogWriting:
 
     placed: Sequence[Placed] = ()
 
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
+    def __init__(self, events: list[str]) -> None:
+        self._said = events
 
     def put(self, storage: int, key: bytes, value: bytes) -> None: ...
 
@@ -275,25 +275,27 @@ class LogWriting:
     ("is_into_sql", "order"), [(True, ["sql", "log"]), (False, ["log", "durable 5", "sql"])], ids=["in", "out"]
 )
 def test_a_move_between_sql_and_the_log_is_in_one_of_them_at_any_time(is_into_sql: bool, order: list[str]) -> None:
-    said: list[str] = []
+    events: list[str] = []
 
-    class Told(SqlStore):
+    class RecordingStore(SqlStore):
         def write(self, batch: Batch) -> None:
-            said.append("sql")
+            events.append("sql")
             super().write(batch)
 
-    queue = SqlQueue(PLACE, True, Told(IN_MEMORY, SystemThreads(), lambda epoch: said.append(f"durable {epoch}")))
+    queue = SqlQueue(
+        PLACE, True, RecordingStore(IN_MEMORY, SystemThreads(), lambda epoch: events.append(f"durable {epoch}"))
+    )
     BackingStage(queue, without_log).put(b"a")
     tags = tags_of(queue.fetch(1))
-    said.clear()
-    batch = IndexBatch(lambda: LogWriting(said), ManualClock())
+    events.clear()
+    batch = IndexBatch(lambda: LogWriting(events), ManualClock())
     batch.requeued(OTHER, [(0, 1)])  # stands for what is done to a queue in the log
     if is_into_sql:
         queue.publish(Publication([b"b"]), batch)
     else:
         queue.ack([one(tags[0])], DequeueReason.MOVED, batch)
     batch.end()
-    assert said == order
+    assert events == order
 
 
 # -- any order -------------------------------------------------------------------------------------------------------
