@@ -31,7 +31,7 @@ LONG_MS = 10**10  # no wait of a thread is so long
 SMALL, LARGE = (5, 40, 90), (120, 300, 1300)  # the large ones go to the message store
 
 
-class Held(NamedTuple):
+class Unacked(NamedTuple):
     """A message in a client's hands."""
 
     message: Plain
@@ -60,7 +60,7 @@ class Client:
         """Declare the queues, those that are there and those that are not."""
         self.broker = broker
         self.handles: dict[str, QueueHandle] = {}
-        self.hands: dict[str, list[Held]] = {name: [] for name in self.queues}
+        self.hands: dict[str, list[Unacked]] = {name: [] for name in self.queues}
         self._newest = Epoch(0)
         for name, queue in self.model.by_name.items():
             for level in range(1, queue.max_priority + 1):
@@ -119,7 +119,7 @@ class Client:
         assert list(found_of(fetched)) == wanted, f"{name}: got {short(found_of(fetched))}, not {short(wanted)}"
         tags = [tag for each in fetched for tag in range(*each.tags)]
         self.model.handed(taken)
-        self.hands[name] += [Held(message, tag) for message, tag in zip(taken, tags, strict=True)]
+        self.hands[name] += [Unacked(message, tag) for message, tag in zip(taken, tags, strict=True)]
         self._note("get")
 
     def settle(self) -> None:

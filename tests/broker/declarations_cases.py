@@ -50,7 +50,7 @@ Action = Method | Publish | Consume
 class By(NamedTuple):
     """By another connection than a."""
 
-    who: str
+    client_name: str
     action: Action
 
 

@@ -35,15 +35,15 @@ class Connection:
         self._peer = Peer(host, port)
         self._peer.send(PROTOCOL_HEADER)
         self.receive()
-        self.ask(0, methods.ConnectionStartOk(response=f"\0{user}\0{user}".encode()))
+        self.request(0, methods.ConnectionStartOk(response=f"\0{user}\0{user}".encode()))
         self.send(0, methods.ConnectionTuneOk(channel_max=10, frame_max=131072, heartbeat=0))
-        self.ask(0, methods.ConnectionOpen())
-        self.ask(1, methods.ChannelOpen())
+        self.request(0, methods.ConnectionOpen())
+        self.request(1, methods.ChannelOpen())
 
     def send(self, channel: int, method: Method) -> None:
         self._peer.send(frames.method_frame(channel, method))
 
-    def ask(self, channel: int, method: Method) -> Method:
+    def request(self, channel: int, method: Method) -> Method:
         self.send(channel, method)
         return self.receive()
 
@@ -58,7 +58,7 @@ class Connection:
                     return method
 
     def publish(self, queue: str, count: int) -> None:
-        self.ask(1, methods.ConfirmSelect())
+        self.request(1, methods.ConfirmSelect())
         for _ in range(count):
             self.send(1, methods.BasicPublish(routing_key=queue))
             header = content.HEADER_HEAD.pack(60, 0, 1) + _NO_PROPERTIES
@@ -75,12 +75,12 @@ def answer_of(host: str, port: int, steps: list[cases.Step]) -> str:
     reply = "nothing"
     try:
         for step in steps:
-            who, action = step if isinstance(step, cases.By) else ("a", step)
+            client_name, action = step if isinstance(step, cases.By) else ("a", step)
             if reply.startswith(("soft", "hard")):
                 return f"too early: {reply}"
-            if who not in connections:
-                connections[who] = Connection(host, port, USERS[who])
-            reply = _step(connections[who], action)
+            if client_name not in connections:
+                connections[client_name] = Connection(host, port, USERS[client_name])
+            reply = _step(connections[client_name], action)
     finally:
         for connection in connections.values():
             connection.close()
@@ -92,9 +92,9 @@ def _step(connection: Connection, action: cases.Action) -> str:
         connection.publish(action.queue, action.messages)
         return "ok"
     if isinstance(action, cases.Consume):
-        connection.ask(1, methods.BasicQos(prefetch_count=1))
-        return answer_line(connection.ask(1, methods.BasicConsume(queue=action.queue)))
-    return answer_line(connection.ask(1, action))
+        connection.request(1, methods.BasicQos(prefetch_count=1))
+        return answer_line(connection.request(1, methods.BasicConsume(queue=action.queue)))
+    return answer_line(connection.request(1, action))
 
 
 def answer_line(answer: Method) -> str:
@@ -109,9 +109,9 @@ def answer_line(answer: Method) -> str:
 def clean(host: str, port: int) -> None:
     connection = Connection(host, port, "guest")
     for name in cases.QUEUE_NAMES:
-        connection.ask(1, methods.QueueDelete(queue=name))
+        connection.request(1, methods.QueueDelete(queue=name))
     for name in cases.EXCHANGE_NAMES:
-        connection.ask(1, methods.ExchangeDelete(exchange=name))
+        connection.request(1, methods.ExchangeDelete(exchange=name))
     connection.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import Waiter, settling
-from tests.broker.test_request_batch import Reader, Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Reader, Sender
 from warren.amqp.types import Long, Timestamp
 from warren.base.ids import Epoch
 from warren.broker.dead_letters import DeadLetterRoutes
@@ -175,7 +175,7 @@ def test_a_circle_leaves_out_the_queue_it_would_come_back_to_and_no_other(stage:
     assert (stage.bodies("work"), stage.bodies("dead")) == ([], [b"1"])
 
 
-def test_messages_that_go_different_ways_keep_their_order(stage: RoutedStage) -> None:
+def test_messages_on_different_routes_keep_their_order(stage: RoutedStage) -> None:
     stage.exchange("dlx", "headers")
     for name in ("odd", "even", "all"):
         stage.queue(name)
@@ -277,7 +277,7 @@ def test_a_full_target_refuses_letters_or_sends_them_on(stage: RoutedStage) -> N
     assert deaths(stage, "last") == [[("sends on", "maxlen", 1), ("work", "rejected", 1)]] * 2
 
 
-def test_a_message_is_given_back_as_often_as_its_limit_says(stage: RoutedStage) -> None:
+def test_a_message_is_requeued_up_to_its_limit(stage: RoutedStage) -> None:
     """As RabbitMQ's quorum queues: a limit of two, three deliveries."""
     stage.queue("dead")
     handle = stage.queue("work", queue_type="quorum", delivery_limit=2, dead_letter="dead")
@@ -383,7 +383,7 @@ def test_a_time_of_zero_means_now_or_never(stage: RoutedStage) -> None:
 
 
 def test_a_time_of_zero_is_now_for_a_consumer_with_room_and_never_for_one_without() -> None:
-    stage = TurnStage()
+    stage = BatchStage()
     stage.broker.queue("work")
     reader = Reader(1)
     stage.consume("work", reader)

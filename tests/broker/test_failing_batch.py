@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage
-from tests.broker.test_request_batch import Reader, Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Reader, Sender
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.errors import QueueDown
@@ -23,7 +23,7 @@ from warren.queues.variable_queue import VariableQueue
 CHAIN = 450
 
 
-class FailingStage(TurnStage):
+class FailingStage(BatchStage):
     """The backing queue of `weak` fails as `faults` asks."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
     assert isinstance(error, QueueDown)
 
 
-def test_a_queue_that_has_failed_serves_the_next_turn(stage: FailingStage) -> None:
+def test_a_queue_that_has_failed_serves_the_next_batch(stage: FailingStage) -> None:
     stage.faults.once["publish"] = RuntimeError("a defect")
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("weak"))

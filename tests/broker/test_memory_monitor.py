@@ -40,12 +40,12 @@ class CountingQueue:
 
     def page(self) -> bool:
         before = self.count
-        self.count = max(self.count - self.step, self._may_hold, self.unpageable)
+        self.count = max(self.count - self.step, self._capacity, self.unpageable)
         self._report()
-        return self.count < before and self.count > self._may_hold
+        return self.count < before and self.count > self._capacity
 
     @property
-    def _may_hold(self) -> int:
+    def _capacity(self) -> int:
         target = self.targets[-1] if self.targets else None
         return self.count if target is None else int(target * self.rate)
 

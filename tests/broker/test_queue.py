@@ -25,7 +25,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[BrokerStage]:
     stage.down()
 
 
-def test_what_is_put_is_got_in_order_and_settled_once(stage: BrokerStage) -> None:
+def test_messages_are_fetched_in_order_and_settled_once(stage: BrokerStage) -> None:
     orders = stage.queue("orders")
     stage.put(b"1", b"2", b"3", to="orders")
     first, second = stage.take("orders"), stage.take("orders", 2)
@@ -143,7 +143,7 @@ def test_of_two_times_the_earlier_one_counts(stage: BrokerStage) -> None:
     assert stage.get("news") == []
 
 
-def test_what_stands_behind_the_head_waits_for_its_turn(stage: BrokerStage) -> None:
+def test_messages_behind_the_head_wait(stage: BrokerStage) -> None:
     """Judged at the head only (DESIGN rule 11)."""
     stage.queue("news")
     now_ms = stage.clock.wall_ns() // 1_000_000

@@ -13,9 +13,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), max_size=3).m
 
 
 @given(st.integers(0, 3), st.lists(st.tuples(st.booleans(), RANGES), max_size=12))
-def test_a_message_may_be_given_back_as_often_as_the_limit_says(
-    limit: int, steps: list[tuple[bool, list[tuple[int, int]]]]
-) -> None:
+def test_a_message_may_be_requeued_up_to_the_limit(limit: int, steps: list[tuple[bool, list[tuple[int, int]]]]) -> None:
     counts, plain = DeliveryCounts(limit), dict[int, int]()
     for is_back, ranges in steps:
         tags = list(dict.fromkeys(tag for first, stop in ranges for tag in range(first, stop)))

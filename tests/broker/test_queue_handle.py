@@ -67,7 +67,7 @@ def test_the_others_serve_all_along(stage: FaultyStage) -> None:
     assert stage.faults.created_count == 1 + 3
 
 
-def test_a_queue_that_fails_too_often_stays_down_and_says_why(stage: FaultyStage) -> None:
+def test_a_queue_that_fails_too_often_stays_down_and_reports_the_reason(stage: FaultyStage) -> None:
     stage.put(b"1", to="weak")
     for _ in range(4):
         stage.faults.once["fetch"] = RuntimeError("a bug")

@@ -27,7 +27,7 @@ def stage() -> Iterator[BrokerStage]:
     stage.down()
 
 
-def test_it_starts_afresh_or_recovers_by_what_catalog_and_index_say(stage: BrokerStage) -> None:
+def test_it_starts_empty_or_recovers_according_to_catalog_and_index(stage: BrokerStage) -> None:
     """QP-03: the same call, three decisions."""
     orders = stage.queue("orders")
     passing = stage.queue("passing", durable=False)

@@ -100,7 +100,7 @@ def test_messages_are_recovered_into_queues_that_there_are(stage: BrokerStage, s
 
 
 def test_messages_of_a_deleted_queue_do_not_hold_back_the_log(stage: BrokerStage, size: int) -> None:
-    """RC-04: they are skipped, and deleted with their file. RC-05: they have no references, so the files are deleted."""
+    """RC-04: they are skipped and go with their file. RC-05: they have no references, so the files are deleted."""
     files = fill(stage, size)
     delete_row(stage, "gone")
     crashed(stage)

@@ -78,14 +78,14 @@ class PostgresServer:
     def make_database(self, more: str = "") -> str:
         """A new one; its name."""
         name = f"test{next(_NUMBERS)}"
-        self.ask(f"CREATE DATABASE {name} {more}")
+        self.fetch_all(f"CREATE DATABASE {name} {more}")
         return name
 
     def copy_of(self, database: str) -> str:
         """Another database with the same in it, as of now; there must be no connections."""
         return self.make_database(f"TEMPLATE {database}")
 
-    def ask(self, what: str, database: str = "postgres") -> list[Any]:
+    def fetch_all(self, what: str, database: str = "postgres") -> list[Any]:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(what)
             return [] if cursor.description is None else list(cursor.fetchall())
@@ -96,7 +96,7 @@ class PostgresServer:
     def cut_off(self, database: str) -> int:
         """End all connections to a database; how many there were."""
         whom = f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'"
-        return len(self.ask(whom))
+        return len(self.fetch_all(whom))
 
     @property
     def _data(self) -> str:

@@ -9,7 +9,7 @@ from warren.catalog.bindings import is_source, remove_unused, sources_of
 from warren.catalog.rows import RowWriter
 
 
-def test_who_lost_the_last_binding_goes_and_so_on() -> None:
+def test_an_exchange_that_lost_its_last_binding_is_deleted_and_so_on() -> None:
     stage = CatalogStage()
     catalog = stage.begin()
     vhost = home(catalog)

@@ -120,7 +120,7 @@ def test_declaring_the_same_twice_is_declaring_it_once(catalog: Catalog) -> None
         ({"arguments": {}}, "argument x-expires 10; it was declared with argument x-expires none"),
     ],
 )
-def test_declaring_another_queue_by_the_same_name_is_refused_and_says_what_differs(
+def test_declaring_another_queue_by_the_same_name_is_refused_and_names_the_difference(
     catalog: Catalog, declared_as: dict[str, Any], differences: str
 ) -> None:
     here = home(catalog)
@@ -353,7 +353,7 @@ def test_a_text_that_not_every_sql_database_holds_is_refused(catalog: Catalog, t
         assert permissions.every(connection) == []
 
 
-def test_who_is_refused_something_may_go_on_with_the_rest_of_a_change(catalog: Catalog) -> None:
+def test_a_refused_step_does_not_end_the_rest_of_a_change(catalog: Catalog) -> None:
     """PostgreSQL would take along all that was done before, were it not for a savepoint."""
     here = home(catalog)
     queue = declared(catalog, here.id, "orders")

@@ -88,7 +88,7 @@ def _topic(writer: RowWriter, here: VhostId) -> exchanges.ExchangeRow:
     return source
 
 
-def held_by(catalog: Catalog) -> State:
+def contents_of(catalog: Catalog) -> State:
     with catalog.reading() as connection:
         keys: dict[int, set[str]] = {queue.id: set() for queue in queues.every(connection)}
         for binding in bindings.every(connection):
@@ -117,14 +117,14 @@ class Lives:
                 threads.start(client.name, partial(client.work, catalog, here, rng))
                 for client, rng in zip(self.clients, chances, strict=True)
             ]
-            self._look_after(database)
+            self._maintain(database)
             for other in others:
                 other.join()
             if life == 0:
                 catalog.close()
                 database.close()
 
-    def _look_after(self, database: Database) -> None:
+    def _maintain(self, database: Database) -> None:
         assert database.reflection is not None
         database.log.rotate()
         database.reflection.flush()
@@ -163,7 +163,7 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], continues: bo
         catalog = stage.open_catalog(database, threads)
         check(catalog, database)
         assert not catalog.problems, catalog.problems
-        found = held_by(catalog)
+        found = contents_of(catalog)
         wrong = [problem for client in clients if (problem := client.judge(found))]
         assert not wrong, wrong
         assert set(found) - {"passing"} == {name for name in found if name[0] in "ab" and len(name) == 2}
@@ -175,7 +175,7 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], continues: bo
             database = open_database()
             catalog = stage.open_catalog(database, threads)
             check(catalog, database)
-            assert held_by(catalog) == found | {"after": frozenset()}
+            assert contents_of(catalog) == found | {"after": frozenset()}
 
     stage.play(1, body)
 

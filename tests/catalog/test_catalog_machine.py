@@ -187,7 +187,7 @@ class CatalogMachine(RuleBasedStateMachine):
     # -- what is always true -------------------------------------------------------------------------------------
 
     @invariant()
-    def sql_log_and_model_say_the_same(self) -> None:
+    def sql_log_and_model_are_equal(self) -> None:
         check(self.catalog, self.stage.database)
         assert self._found() == self.model.state()
 
@@ -242,7 +242,7 @@ def exchange_of(writer: RowWriter, vhost: str, name: str) -> exchanges.ExchangeR
     return found
 
 
-def test_the_catalog_is_what_plain_dicts_say_whatever_is_forgotten() -> None:
+def test_the_catalog_equals_plain_dicts_after_any_loss() -> None:
     """HS-02, HS-05, HS-06: the machine's invariant says it after every step; that SQL forgot something is seen here."""
     run_state_machine_as_test(CatalogMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
     assert CatalogMachine.forgotten > 0

@@ -83,7 +83,7 @@ def test_sqlite_checks_foreign_keys_and_syncs_at_its_checkpoints_only(tmp_path: 
     sql.close()
 
 
-def test_a_transaction_begins_when_we_say_so(tmp_path: Path) -> None:
+def test_a_transaction_begins_explicitly(tmp_path: Path) -> None:
     """Tables made in it go with it, and a savepoint is one."""
     sql = sqlite_at(tmp_path).open()
     sql.begin()

@@ -44,7 +44,7 @@ def test_permitting_again_writes_over_and_the_same_again_writes_nothing(stage: C
         assert permissions.every(connection, UserId(user + 1)) == permissions.every(connection, user, VhostId(1)) == []
 
 
-def test_clearing_says_whether_there_was_anything(stage: CatalogStage) -> None:
+def test_clearing_returns_whether_there_was_anything(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     permitted(stage, user, vhost, ".*", ".*", ".*")
     assert stage.catalog.change(lambda writer: permissions.clear(writer, user, vhost))

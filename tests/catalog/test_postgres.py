@@ -71,7 +71,7 @@ def test_a_lock_that_is_released_soon_is_waited_for(postgres: PostgresServer, da
     waiting = CatalogStage(postgres.place(database, lock_wait_ms=60_000))
     query: list[Catalog] = []
     thread = SystemThreads().start("broker", lambda: query.append(waiting.begin()))
-    while not postgres.ask("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+    while not postgres.fetch_all("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
         assert thread.is_alive()
     holder.close()
     thread.join()
@@ -125,7 +125,7 @@ def test_a_connection_lost_between_the_log_and_the_commit_is_nobodys_trouble(
     assert stage.catalog.queue_ids() == {queue.id}
 
 
-def test_who_joins_an_epoch_whose_connection_was_lost_takes_nothing_along(
+def test_a_change_in_an_epoch_whose_connection_was_lost_writes_nothing(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
     here = home(stage.catalog)
@@ -144,7 +144,7 @@ def test_what_another_broker_did_to_sql_meanwhile_is_repaired(
     here = home(stage.catalog)
     declared(stage.catalog, here.id, "orders")
     postgres.cut_off(database)
-    postgres.ask("DELETE FROM warren.queues", database)
+    postgres.fetch_all("DELETE FROM warren.queues", database)
     declared(stage.catalog, here.id, "more")
     assert names(stage.catalog) == ["more", "orders"]
 
@@ -182,7 +182,7 @@ def test_a_locked_table_is_reported_as_locked(postgres: PostgresServer, database
 # -- a server that is away, or refuses the connection ----------------------------------------------------------------
 
 
-def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() -> None:
+def test_a_server_that_stops_and_restarts_is_waited_for_by_its_users() -> None:
     with postgres_server() as server:
         stage = CatalogStage(server.place(server.make_database()))
         here = home(stage.begin())
@@ -220,7 +220,7 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
         ("postgresql://nobody:secret@/postgres?host={host}", Refused, 'role "nobody" does not exist', "createuser"),
     ],
 )
-def test_who_cannot_be_connected_to_is_named_with_what_to_do(
+def test_an_unreachable_server_is_named_with_what_to_do(
     postgres: PostgresServer, connect: str, family: type[WarrenError], message: str, hint: str
 ) -> None:
     host = postgres.url("x").rpartition("host=")[2]
@@ -238,12 +238,12 @@ def test_who_cannot_be_connected_to_is_named_with_what_to_do(
 def test_a_user_without_the_right_to_create_a_schema_is_refused_and_may_use_an_existing_one(
     postgres: PostgresServer, database: str
 ) -> None:
-    postgres.ask(f"CREATE ROLE poor_{database} LOGIN")
+    postgres.fetch_all(f"CREATE ROLE poor_{database} LOGIN")
     place = PostgresPlace(parsed(postgres.url(database, f"poor_{database}")), SeededRandom(1))
     with pytest.raises(Refused, match="permission denied for database") as caught:
         place.open()
     assert "GRANT CREATE" in caught.value.hint
-    postgres.ask(f"CREATE SCHEMA warren AUTHORIZATION poor_{database}", database)
+    postgres.fetch_all(f"CREATE SCHEMA warren AUTHORIZATION poor_{database}", database)
     stage = CatalogStage(place)
     declared(stage.begin(), home(stage.catalog).id, "orders")
     check(stage.catalog, stage.database)
@@ -255,27 +255,27 @@ def test_a_user_without_the_right_to_create_a_schema_is_refused_and_may_use_an_e
 
 def test_it_keeps_to_its_own_schema(postgres: PostgresServer, database: str) -> None:
     """Tables of the same names may belong to another program."""
-    postgres.ask(
+    postgres.fetch_all(
         "CREATE TABLE public.queues (x INTEGER); CREATE TABLE public.schema_version (version INTEGER)", database
     )
     stage = CatalogStage(postgres.place(database))
     declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.stop()
-    assert postgres.ask("SELECT count(*) FROM public.queues", database) == [(0,)]
-    assert postgres.ask("SELECT name FROM warren.queues", database) == [("orders",)]
+    assert postgres.fetch_all("SELECT count(*) FROM public.queues", database) == [(0,)]
+    assert postgres.fetch_all("SELECT name FROM warren.queues", database) == [("orders",)]
 
 
 def test_setting_aside_renames_and_drops_nothing(postgres: PostgresServer, database: str) -> None:
     place = postgres.place(database)
     place.set_aside()
     query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren') ORDER BY 1"
-    assert postgres.ask(query, database) == [("warren",)], "there was nothing to put away"
+    assert postgres.fetch_all(query, database) == [("warren",)], "there was nothing to put away"
     stage = CatalogStage(place)
     declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.stop()
     place.set_aside()
-    [(aside,)] = postgres.ask(query, database)
-    assert postgres.ask(f"SELECT name FROM {aside}.queues", database) == [("orders",)]
+    [(aside,)] = postgres.fetch_all(query, database)
+    assert postgres.fetch_all(f"SELECT name FROM {aside}.queues", database) == [("orders",)]
     assert names(stage.begin()) == ["orders"]
     check(stage.catalog, stage.database)
     stage.stop()

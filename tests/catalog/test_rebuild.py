@@ -143,7 +143,7 @@ def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too(place: SqlPlace) -
     earlier.stop()
 
 
-def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) -> None:
+def test_sql_of_an_abandoned_timeline_is_rebuilt(place: SqlPlace) -> None:
     """X-02: a log restored to an epoch has the catalog of that epoch, whatever SQL says. C-21: from then on SQL is the
     fork's, and the log that was left is refused by it."""
     stage = CatalogStage(place, mode=Mode.OFF)
@@ -246,7 +246,7 @@ def test_a_log_that_lacks_rows_of_its_catalog_is_refused() -> None:
     stage.database.close()
 
 
-def test_a_row_that_refers_to_nothing_is_refused_and_sql_left_as_it_was() -> None:
+def test_a_row_that_refers_to_nothing_is_refused_and_sql_is_unchanged() -> None:
     """HS-07: all durable objects are in the log, and SQL judges them again whenever it is made from there."""
     stage = CatalogStage()
     declared(stage.begin(), home(stage.catalog).id, "orders")

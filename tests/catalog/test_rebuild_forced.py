@@ -97,7 +97,7 @@ def test_a_log_that_lacks_a_queue_continues_without_it_when_forced(places: SqlPl
     assert queue_names_in(aside) == ["kept", "lost"]
 
 
-def test_rows_that_refer_to_nothing_are_kept_in_a_file(place: SqlPlace) -> None:
+def test_rows_that_refer_to_nothing_are_saved_in_a_file(place: SqlPlace) -> None:
     """C-21"""
     stage = CatalogStage(place)
     lost, _ = crowded(stage)

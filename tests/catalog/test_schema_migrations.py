@@ -56,7 +56,7 @@ def test_the_steps_make_the_tables_that_queries_expect(sql: SqlDatabase, places:
     other.close()
 
 
-def test_a_database_of_this_version_is_left_alone(sql: SqlDatabase) -> None:
+def test_a_database_of_this_version_is_not_changed(sql: SqlDatabase) -> None:
     assert migrate(sql) == 0
     assert version(sql) == len(STEPS) == 2
     assert migrate(sql) == len(STEPS)

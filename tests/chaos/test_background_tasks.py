@@ -112,7 +112,7 @@ def test_a_connection_whose_output_raises_is_closed_and_the_others_are_served(tm
     with ChaosStage(tmp_path / "data") as stage, RawClient(stage.port).log_in().channel() as victim:
         connection = list(stage.broker.server.connections)[-1]
         with stage.broken(connection, "flush"):
-            victim.say(1, methods.BasicQos(prefetch_count=1))
+            victim.send_method(1, methods.BasicQos(prefetch_count=1))
             assert victim.is_closed()
         stage.check_service()
         assert stage.metric("warren_background_failures_total", "connection") >= 1
@@ -157,7 +157,7 @@ def test_a_batch_of_one_vhost_that_raises_leaves_the_vhosts_behind_it_served(tmp
         stage.vhost("other")
         server = stage.broker.server
         with RawClient(stage.port).log_in(vhost="other").channel(confirms=True) as client:
-            client.say(1, methods.QueueDeclare(queue=QUEUE, durable=True))
+            client.send_method(1, methods.QueueDeclare(queue=QUEUE, durable=True))
             client.expect(methods.QueueDeclareOk)
             first, second = server.served("/").batch, server.served("other").batch
 

@@ -197,7 +197,7 @@ async def test_queues_of_every_lifetime(broker: Broker, names: Names) -> None:
             await channel.declare_queue(brief.name, passive=True)
 
 
-async def test_deleting_asks_first_by_default(broker: Broker, names: Names) -> None:
+async def test_deleting_is_conditional_by_default(broker: Broker, names: Names) -> None:
     """aio-pika's `delete` means if-unused and if-empty."""
     async with opened(broker) as channel:
         queue = await channel.declare_queue(names.queue())
@@ -279,10 +279,10 @@ async def test_a_call_finds_its_answer(broker: Broker, names: Names) -> None:
     async def double(*, number: int) -> int:
         return 2 * number
 
-    async with opened(broker) as serving, opened(broker) as asking:
+    async with opened(broker) as serving, opened(broker) as calling:
         server = await RPC.create(serving)
         await server.register(name, double, auto_delete=True)
-        client = await RPC.create(asking)
+        client = await RPC.create(calling)
         answers = await asyncio.gather(*(client.call(name, kwargs={"number": number}) for number in range(20)))
         assert answers == [2 * number for number in range(20)]
         await client.close()

@@ -107,7 +107,7 @@ def test_arguments_and_results_of_a_megabyte_pass_unchanged(worker: Worker) -> N
     assert value_of(worker.task("echo").delay(value)) == value
 
 
-def test_an_error_in_a_task_is_raised_where_its_result_is_asked_for(worker: Worker) -> None:
+def test_an_error_in_a_task_is_raised_where_its_result_is_fetched(worker: Worker) -> None:
     with pytest.raises(ValueError, match="burrow is full"):
         value_of(worker.task("fail").delay("burrow is full"))
 
@@ -232,7 +232,7 @@ def test_a_running_task_is_ended_from_afar(worker: Worker) -> None:
         value_of(result)
 
 
-def test_a_queue_is_taken_on_and_given_up_from_afar(worker: Worker) -> None:
+def test_a_queue_is_added_and_cancelled_remotely(worker: Worker) -> None:
     control, queue = worker.app.control, f"extra-{uuid.uuid4().hex}"
     control.add_consumer(queue, destination=[worker.name], reply=True, timeout=5)
     assert value_of(worker.task("add").apply_async((1, 2), queue=queue)) == 3

@@ -49,7 +49,7 @@ def test_celery_takes_the_way_that_belongs_to_the_name(named: tuple[str, Broker]
         assert connection.qos_semantics_matches_spec == (product != "RabbitMQ")
 
 
-def test_a_worker_gets_more_when_it_has_asked_for_more(worker: Worker) -> None:
+def test_a_worker_gets_more_when_it_has_raised_its_prefetch(worker: Worker) -> None:
     waiting = [worker.task("moment").apply_async(countdown=WAITING_SECONDS) for _ in range(8)]
     ends = time.monotonic() + WAITING_SECONDS - 0.5
     assert worker.task("add").delay(1, 1).get(timeout=SECONDS_MAX) == 2

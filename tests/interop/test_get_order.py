@@ -51,7 +51,7 @@ def test_a_waiting_consumer_precedes_a_get_behind_the_publish(raw: RawClient, br
     raw.declare(queue)
     with RawClient(broker.port) as other:
         other.log_in().channel()
-        other.say(1, methods.BasicConsume(queue=queue, no_ack=True))
+        other.send_method(1, methods.BasicConsume(queue=queue, no_ack=True))
         other.expect(methods.BasicConsumeOk)
         for body in (b"a", b"b", b"c"):
             raw.send(publishes(raw, queue, body) + get(queue))
@@ -87,14 +87,14 @@ def test_a_get_does_not_see_what_is_published_behind_it(raw: RawClient, names: N
     raw.expect(methods.BasicGetEmpty)
 
 
-@pytest.mark.parametrize("how", ["nack", "recover"])
-def test_a_get_does_not_see_what_is_requeued_behind_it(raw: RawClient, names: Names, how: str) -> None:
+@pytest.mark.parametrize("method_name", ["nack", "recover"])
+def test_a_get_does_not_see_what_is_requeued_behind_it(raw: RawClient, names: Names, method_name: str) -> None:
     queue = names.queue()
     raw.declare(queue)
     raw.send(publishes(raw, queue, b"1", b"2"))
     tag = take(raw, queue, 1)
     nack, recover = methods.BasicNack(delivery_tag=tag, requeue=True), methods.BasicRecoverAsync(requeue=True)
-    raw.send(get(queue) + method(nack if how == "nack" else recover))
+    raw.send(get(queue) + method(nack if method_name == "nack" else recover))
     assert received(raw) == (b"2", 0)
 
 

@@ -89,7 +89,7 @@ def test_a_queue_may_have_several_bindings_and_exchanges_too(connection: Any, na
     assert bodies_in(queue) == []
 
 
-def test_an_alternate_exchange_takes_what_is_left(connection: Any, names: Names) -> None:
+def test_an_alternate_exchange_takes_unroutable_messages(connection: Any, names: Names) -> None:
     rest = kombu.Exchange(names.exchange("rest"), "fanout", durable=False)
     left = declared(connection, names, exchange=rest)
     arguments = {"alternate-exchange": rest.name}
@@ -112,7 +112,7 @@ def test_payloads_come_back_in_every_serialization(
     assert fetched.payload == payload
 
 
-def test_consumers_take_turns_and_acknowledge(connection: Any, names: Names) -> None:
+def test_consumers_alternate_and_acknowledge(connection: Any, names: Names) -> None:
     """QP-06"""
     queue = declared(connection, names)
     seen: dict[str, list[int]] = {"one": [], "two": []}
@@ -175,7 +175,7 @@ def test_rejected_requeued_and_recovered_messages_come_back(connection: Any, nam
     assert third.payload == 2
 
 
-def test_a_queue_has_the_limits_that_its_object_says(connection: Any, names: Names) -> None:
+def test_a_queue_has_the_limits_of_its_object(connection: Any, names: Names) -> None:
     """QP-07, QP-08"""
     dead = declared(connection, names, "dead")
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name}
@@ -194,8 +194,8 @@ def test_a_queue_has_the_limits_that_its_object_says(connection: Any, names: Nam
         for priority in (1, 3, 2):
             producer.publish(b"%d" % priority, routing_key=ranked.name, priority=priority)
         producer.publish(b"soon", routing_key=tight.name, expiration=0.02)
-    letters_got = [dead.get(no_ack=True) for _ in range(2)]
-    assert [(each.payload, each.headers["x-death"][0]["reason"]) for each in letters_got] == [
+    dead_letters = [dead.get(no_ack=True) for _ in range(2)]
+    assert [(each.payload, each.headers["x-death"][0]["reason"]) for each in dead_letters] == [
         (b"late", "expired"),
         (b"old", "maxlen"),
     ]
@@ -287,7 +287,7 @@ def test_the_broker_names_consumers_and_queues(connection: Any) -> None:
     assert channel.basic_consume(queue, callback=print).startswith("amq.ctag-")
 
 
-def test_what_is_asked_without_waiting_is_done(connection: Any, names: Names) -> None:
+def test_requests_without_waiting_are_executed(connection: Any, names: Names) -> None:
     channel = connection.default_channel
     queue, exchange = names.queue(), names.exchange()
     channel.exchange_declare(exchange, "fanout", nowait=True)

@@ -23,7 +23,7 @@ def queue(channel: Any, names: Names) -> str:
     return name
 
 
-def test_a_confirm_says_that_the_queue_has_it(channel: Any, client: Pika, queue: str) -> None:
+def test_a_confirm_means_that_the_queue_has_it(channel: Any, client: Pika, queue: str) -> None:
     publish(channel, queue, b"m", delivery_mode=2)
     assert ready(client.connect().channel(), queue) == 1
 

@@ -37,7 +37,7 @@ def units(draw: st.DrawFn) -> Body:
 
 
 @given(st.sampled_from(RecordKind), U32, U64, st.lists(holders, max_size=5))
-def test_a_records_key_says_what_was_put_into_it(
+def test_a_record_key_decodes_to_what_was_encoded(
     kind: RecordKind, chunk: int, unit: int, references: list[Reference]
 ) -> None:
     key = RecordKey(kind, chunk, Lsn(unit), tuple(references))

@@ -38,7 +38,7 @@ def moved_rows(stage: StoreStage) -> int:
         return len(list(view.range(MOVED_STORAGE)))
 
 
-def test_two_files_that_are_both_more_than_half_garbage_are_joined(stage: StoreStage) -> None:
+def test_two_files_that_are_both_more_than_half_garbage_are_merged(stage: StoreStage) -> None:
     """GC-02, C-09: what is alive is written again, and both files go."""
     first, second = a_file(stage, 400, 300), a_file(stage, 500)
     before = stage.files
@@ -100,7 +100,7 @@ def test_only_messages_that_are_alive_are_copied(stage: StoreStage) -> None:
         assert stage.contents(run, 3, 4) == [content(3, 200)]
 
 
-def test_a_trimmed_unit_is_trimmed_again_and_counted_by_what_is_left_of_it(stage: StoreStage) -> None:
+def test_a_trimmed_unit_is_trimmed_again_and_counted_by_its_remaining_bytes(stage: StoreStage) -> None:
     runs = []
     for _ in range(2):
         runs.append(stage.publish([content(at, 100 + at) for at in range(8)], A)[A])
@@ -198,7 +198,7 @@ def test_a_row_about_a_moved_unit_goes_with_the_file_it_points_into(stage: Store
     assert moved_rows(stage) == 0
 
 
-def test_a_row_is_not_dropped_because_a_count_says_so(stage: StoreStage) -> None:
+def test_a_row_is_not_dropped_because_of_a_count(stage: StoreStage) -> None:
     """A run may end in changes that a crash takes back; only the rows of its holders are sure."""
     runs = stage.publish([content(1)], A, B)
     stage.dequeue(A, stage.publish([content(2, 900)], A)[A])
@@ -215,7 +215,7 @@ def test_a_row_is_not_dropped_because_a_count_says_so(stage: StoreStage) -> None
         assert stage.contents(run) == [content(1)]
 
 
-def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
+def test_readers_continue_while_files_are_merged(stage: StoreStage) -> None:
     """GC-01, GC-04, MS-08, MS-15: at each step of the collector, by the location in the run, and by the index."""
     first, second = a_file(stage, 400, 300), a_file(stage, 500, 200)
     wanted = [(first[0], 0, 400), (first[1], 1, 300), (second[0], 0, 500), (second[1], 1, 200)]
@@ -339,7 +339,7 @@ def test_a_damaged_unit_is_neither_copied_nor_dropped_but_reported() -> None:
         stage.contents(remaining[0])
 
 
-def test_damage_that_comes_between_census_and_copy_stops_that_file_only() -> None:
+def test_damage_between_liveness_scan_and_copy_stops_that_file_only() -> None:
     stage = StoreStage(chunk_bytes=70_000, read_cache_bytes=0)
     hurt = a_file(stage, 66_000, dead=140_000)
     stage.collect()

@@ -163,7 +163,7 @@ def test_the_power_can_go_at_any_step_of_a_collection(part: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30, 60))
-def test_readers_get_what_was_written_however_the_threads_take_turns(seed: int) -> None:
+def test_readers_get_what_was_written_in_every_interleaving(seed: int) -> None:
     """GC-04, MS-08: a reader and a publisher beside the collector, who may be interrupted at each file operation."""
     crash = CrashStage(Mode.NOTIFY)
     life = Life(crash)

@@ -113,7 +113,7 @@ class CountedDict(dict[Lsn, IndexEntry]):
 
 
 @pytest.mark.parametrize("entries", [1_000, 4_000])
-def test_a_look_up_of_a_location_that_is_not_written_is_one_access(entries: int) -> None:
+def test_a_lookup_of_a_location_that_is_not_written_is_one_access(entries: int) -> None:
     """MS-20: in memory one access to the dict; below it one row, and one read for a whole batch, however many entries
     there are."""
     memory, key_counts = MemoryIndex(SystemThreads().condition()), list[int]()
@@ -168,7 +168,7 @@ class Counts:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_counts_locations_and_deletes_are_atomic_however_the_threads_take_turns(seed: int) -> None:
+def test_counts_locations_and_deletes_are_atomic_in_every_interleaving(seed: int) -> None:
     """MS-19: nothing is counted into an entry that was deleted, and nothing that is held is deleted."""
     threads = SteppedThreads(seed, switch_probability=0.6)
 

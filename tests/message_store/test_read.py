@@ -97,7 +97,7 @@ def test_of_a_large_content_only_the_wanted_chunks_are_read() -> None:
     assert reader.reads - before == 10
 
 
-def test_contents_can_be_read_before_they_have_left_memory() -> None:
+def test_contents_can_be_read_before_they_are_written() -> None:
     stage = StoreStage()
     batch = stage.queues.begin()
     run = stage.submit(Publication([content(1), content(2, 4000)]), A, batch)

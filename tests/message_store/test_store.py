@@ -116,7 +116,7 @@ def test_aborted_changes_write_nothing_and_leave_nothing(stage: StoreStage) -> N
     assert stage.store.is_settled(FileNumber(1))
 
 
-def test_changes_that_end_first_write_for_those_who_have_submitted_so_far(stage: StoreStage) -> None:
+def test_the_first_batch_to_end_writes_for_all_that_have_submitted_so_far(stage: StoreStage) -> None:
     first, second, third = (stage.queues.begin() for _ in range(3))
     publication = Publication(TWO)
     a, b = stage.submit(publication, A, first), stage.submit(publication, B, second)
@@ -130,7 +130,7 @@ def test_changes_that_end_first_write_for_those_who_have_submitted_so_far(stage:
     assert stage.store.facts()["flying"] == 0
 
 
-def test_what_was_cancelled_here_is_not_written_for_those_who_may_cancel_it_too(stage: StoreStage) -> None:
+def test_what_was_cancelled_here_is_not_written_for_others_that_may_cancel_it_too(stage: StoreStage) -> None:
     before = end_of_stream(stage)
     publication = Publication(TWO)
     first, second = stage.queues.begin(), stage.queues.begin()
@@ -258,7 +258,7 @@ def test_changes_that_fail_behind_the_store_leave_only_garbage(stage: StoreStage
     assert len(stage.collect().released) == 1, "no run names it"
 
 
-def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_others(stage: StoreStage) -> None:
+def test_a_write_that_fails_fails_its_waiters_and_stays_in_flight_for_the_others(stage: StoreStage) -> None:
     body_files = stage.stores._body_files[0]
     append = body_files.append
 

@@ -88,7 +88,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "own-errors-only", "a background task handles no exception but Warren's own", (TESTS,),
         (Patch("warren.base.threads:BackgroundTask.run", catches_own_errors_only),),
-        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
+        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_blocks_no_publisher",),
     ),
     Fault(
         "alarm-stays", "a good round does not clear the alarm of its task", (TESTS,),
@@ -98,7 +98,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "held-back-for-ever", "publishers wait for an upkeep whose passes fail", (TESTS,),
         (Patch("warren.broker.garbage:GarbageUpkeep.is_behind", ignores_that_passes_fail),),
-        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
+        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_blocks_no_publisher",),
     ),
     Fault(
         "batch-abandoned", "one queue that fails takes the publishes of all others with it", (TESTS,),

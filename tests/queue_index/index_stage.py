@@ -123,11 +123,11 @@ class CountedReads:
         self.rows = 0
         self.moved: set[bytes] = set()  # pointers that lead nowhere, the first time
 
-    def view_at(self, epoch: Epoch) -> AskedView:
-        return AskedView(self, self._database.view_at(epoch))
+    def view_at(self, epoch: Epoch) -> CountedView:
+        return CountedView(self, self._database.view_at(epoch))
 
-    def view_durable(self) -> AskedView:
-        return AskedView(self, self._database.view_durable())
+    def view_durable(self) -> CountedView:
+        return CountedView(self, self._database.view_durable())
 
     def row_at(self, epoch: Epoch, block: Lsn, entry: int, storage: int, key: bytes) -> Buffer:
         if any(Pointer.decode(value)[:2] == (block, entry) for value in self.moved):
@@ -144,7 +144,7 @@ class CountedReads:
         return QueueIndex(self, stage.stream.begin, stage.stage.clock)
 
 
-class AskedView:
+class CountedView:
     def __init__(self, reads: CountedReads, view: ReadView) -> None:
         self._reads, self._view = reads, view
         self.get, self.get_many, self.close = view.get, view.get_many, view.close

@@ -104,7 +104,7 @@ def cleaner_stage() -> CleanerStage:
     return CleanerStage()
 
 
-def test_a_file_that_nothing_points_into_is_released_and_one_that_lives_is_not(cleaner_stage: CleanerStage) -> None:
+def test_a_file_without_references_is_released_and_one_with_references_is_not(cleaner_stage: CleanerStage) -> None:
     """MR-09"""
     cleaner_stage.publish(0, 10)
     cleaner_stage.seal()
@@ -121,7 +121,7 @@ def test_a_file_that_nothing_points_into_is_released_and_one_that_lives_is_not(c
     cleaner_stage.check()
 
 
-def test_a_file_that_is_more_than_half_garbage_goes_and_what_lives_in_it_is_written_again(
+def test_a_file_that_is_more_than_half_garbage_is_deleted_and_its_live_rows_are_rewritten(
     cleaner_stage: CleanerStage,
 ) -> None:
     """TS-03: one old unconsumed message keeps no file."""
@@ -333,7 +333,7 @@ def test_a_power_cut_behind_a_cleaning_leaves_everything(model: CrashModel) -> N
     cleaner_stage.check()
 
 
-def test_a_census_is_due_after_a_start_and_when_enough_has_died(cleaner_stage: CleanerStage) -> None:
+def test_a_liveness_scan_is_due_after_a_start_and_when_enough_has_died(cleaner_stage: CleanerStage) -> None:
     cleaner_stage.publish(0, 10)
     assert not cleaner_stage.cleaning.is_due()  # nothing is sealed
     cleaner_stage.seal()

@@ -54,7 +54,7 @@ def test_many_ranges_become_several_records_that_each_fit_an_entry() -> None:
         check_detail(PLACE, bytes(DETAIL_BYTES_MAX + 1))
 
 
-def test_an_extension_of_a_later_version_is_passed_over() -> None:
+def test_an_extension_of_a_later_version_is_skipped() -> None:
     [raw] = encode_events(HistoryRecord.DELIVERED, None, 5, [(1, 2)], b"ann")
     longer = bytearray(raw[: RECORD.size + 3] + b"later" + raw[RECORD.size + 3 :])
     longer[1], longer[2] = 0x20, 5

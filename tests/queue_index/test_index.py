@@ -280,7 +280,7 @@ def test_a_queue_publishes_and_acknowledges_without_waiting() -> None:
     stage = IndexStage(disk, files)
     here = current_thread()
 
-    def hold() -> None:
+    def suspend() -> None:
         if current_thread() is here:
             touched[0] += 1
         else:
@@ -288,7 +288,7 @@ def test_a_queue_publishes_and_acknowledges_without_waiting() -> None:
             assert resumed.wait(30)
 
     stage.database.settle()
-    files.pause = hold
+    files.pause = suspend
     run = a_run(0, large("a"))
     batch = stage.index.begin()
     batch.publish(ORDERS, run, large("a"))
@@ -325,7 +325,7 @@ def test_contents_are_read_from_the_position_of_their_row_without_a_view(
     assert read == [small, *contents, *contents]
 
 
-def test_a_position_that_holds_another_row_is_not_believed(stage: IndexStage) -> None:
+def test_a_position_with_another_row_is_not_used(stage: IndexStage) -> None:
     run, other = stage.publish(0, large("a")), stage.publish(10, large("b"))
     with pytest.raises(Damage, match="is not row"):
         stage.database.row_at(run.epoch, run.block, run.entry, ORDERS.queue, run_key(0, other.first))
@@ -338,7 +338,7 @@ def test_a_position_that_holds_another_row_is_not_believed(stage: IndexStage) ->
 # -- moved, damaged, unknown -----------------------------------------------------------------------------------------
 
 
-def test_a_row_that_moves_while_it_is_read_is_looked_for_again(stage: IndexStage) -> None:
+def test_a_row_that_moves_while_it_is_read_is_looked_up_again(stage: IndexStage) -> None:
     stage.publish(0, large("a"))
     run = stage.publish(3, large("b"))
     counted = CountedReads(stage)

@@ -47,7 +47,7 @@ class Client:
         for number in range(SESSIONS):
             self.write(database, index)
             if number % 3 == 2:
-                look_after(database, index)
+                maintain(database, index)
         database.close()
 
     def write(self, database: Database, index: QueueIndex) -> None:
@@ -110,7 +110,7 @@ def take(batch: IndexBatch, queue: Queue, place: QueuePlace, rng: random.Random,
     return [content for at, content in enumerate(run_state.contents) if newly >> at & 1]
 
 
-def look_after(database: Database, index: QueueIndex) -> None:
+def maintain(database: Database, index: QueueIndex) -> None:
     assert database.reflection is not None
     database.log.rotate()
     database.catch_up()

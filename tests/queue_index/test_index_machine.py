@@ -217,12 +217,12 @@ class IndexMachine(RuleBasedStateMachine):
             self.real_one.database.log.wait(self.real_one.newest)
 
 
-def test_whatever_happens_to_queues_the_index_reports_it_as_it_was() -> None:
+def test_the_index_equals_the_model_after_any_operations() -> None:
     few = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=few)
 
 
 @pytest.mark.torture
-def test_whatever_happens_to_queues_for_long_the_index_reports_it_as_it_was() -> None:
+def test_the_index_equals_the_model_after_many_operations() -> None:
     many = settings(max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=many)

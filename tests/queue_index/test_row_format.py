@@ -122,7 +122,7 @@ def test_the_bytes_of_a_counters_row_are_golden() -> None:
     assert decode_counters(PLACE, memoryview(encode_counters(replace(COUNTERS, is_clean=False)))).is_clean is False
 
 
-def test_what_a_later_version_adds_is_passed_over() -> None:
+def test_what_a_later_version_adds_is_skipped() -> None:
     raw = bytearray(encode_counters(COUNTERS))
     raw[1] |= 0x80
     raw[2] = 3
@@ -133,7 +133,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("change", [(0, 2), (0, 0), (1, 0x02), (1, 0x08)])
-def test_what_a_later_version_says_otherwise_is_refused_by_name(change: tuple[int, int]) -> None:
+def test_an_incompatible_later_version_is_refused_by_name(change: tuple[int, int]) -> None:
     raw = bytearray(encode_counters(COUNTERS))
     raw[change[0]] = change[1]
     with pytest.raises(Refused, match="queue 7, level 2: the counters row"):

@@ -65,7 +65,7 @@ def test_a_run_comes_back_as_it_went_and_any_part_of_its_contents(
 
 
 @pytest.mark.parametrize("sizes", [5000, np.array([5000, 1 << 31, 0], dtype=np.uint32)])
-def test_a_run_whose_contents_are_elsewhere_says_where_and_how_large_they_are(sizes: object) -> None:
+def test_a_run_whose_contents_are_elsewhere_has_their_place_and_size(sizes: object) -> None:
     run = Run(FIRST, 3, sizes, stored=b"\x01unit")  # type: ignore[arg-type]
     assert described(decode_run(PLACE, FIRST, encode_run(run, None), Epoch(1))) == described(run)
     with pytest.raises(Misuse, match="in the message store"):
@@ -78,7 +78,7 @@ def test_sizes_that_were_read_keep_no_contents_alive() -> None:
     assert read.sizes.base is None
 
 
-def test_an_extension_of_a_later_version_is_passed_over() -> None:
+def test_an_extension_of_a_later_version_is_skipped() -> None:
     raw = encode_run(WORKED, CONTENTS)
     names = RUN.size + 10
     longer = bytearray(raw[:names] + b"later" + raw[names:])
@@ -152,7 +152,7 @@ def test_a_changed_byte_is_never_an_error_of_another_kind(data: st.DataObject) -
             assert not isinstance(reported, str) or "sequence id 258" in reported
 
 
-def test_messages_that_a_run_does_not_have_cannot_be_asked_for() -> None:
+def test_messages_that_a_run_does_not_have_cannot_be_requested() -> None:
     raw = encode_run(WORKED, CONTENTS)
     for start, stop in ((-1, 1), (2, 1), (0, 4)):
         with pytest.raises(Misuse, match="of a run of 3"):

@@ -13,7 +13,7 @@ from warren.queues.invariants import check
 from warren.queues.variable_queue import VariableQueue
 
 
-def queue_of_five_lanes() -> VariableQueue:
+def queue_of_five_subqueues() -> VariableQueue:
     stage = VariableStage(TINY)
     for number in range(13):
         stage.backing.put(*numbered(number, number + 1))
@@ -27,7 +27,7 @@ def queue_of_five_lanes() -> VariableQueue:
 
 
 def test_a_queue_that_is_right_passes() -> None:
-    assert len(queue_of_five_lanes()) == 12
+    assert len(queue_of_five_subqueues()) == 12
 
 
 def _empty_q3(queue: VariableQueue) -> None:
@@ -98,7 +98,7 @@ def _misjudge_the_disk(queue: VariableQueue) -> None:
     ],
 )
 def test_a_queue_that_is_wrong_is_found(broken: Callable[[VariableQueue], None]) -> None:
-    queue = queue_of_five_lanes()
+    queue = queue_of_five_subqueues()
     broken(queue)
     with pytest.raises(AssertionError):
         check(queue, is_deep=True)

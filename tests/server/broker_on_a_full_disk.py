@@ -52,8 +52,8 @@ def take(broker: BrokerProcess, count: int, seen: list[int]) -> None:
         for _ in range(count):
             tag = client.expect(methods.BasicDeliver).delivery_tag
             seen.append(number_of(client.body())[1])
-            client.say(1, methods.BasicAck(tag))
-        client.say(1, methods.ChannelClose(200, "enough"))
+            client.send_method(1, methods.BasicAck(tag))
+        client.send_method(1, methods.ChannelClose(200, "enough"))
         while not isinstance(client.method(), methods.ChannelCloseOk):
             continue
 
@@ -119,7 +119,7 @@ def full(place: Path, mib: int = 300, filler_mib: int = 1) -> None:
         until(lambda: flood.has_received(methods.ConnectionBlocked), "publishers are not blocked")
         declarers = [client_of(broker) for _ in range(DECLARERS)]
         for number, client in enumerate(declarers):
-            client.say(1, methods.QueueDeclare(queue=f"later.{number}", durable=True))
+            client.send_method(1, methods.QueueDeclare(queue=f"later.{number}", durable=True))
         seen: list[int] = []
         take(broker, TAKEN, seen)
         assert seen == list(range(TAKEN)), "consumers continue, and new connections are accepted"
@@ -188,7 +188,7 @@ def still(place: Path) -> None:
         declared(broker, "jobs", "others")
         fill_up(filler)
         with client_of(broker) as declarer:
-            declarer.say(1, methods.QueueDeclare(queue="later", durable=True))
+            declarer.send_method(1, methods.QueueDeclare(queue="later", durable=True))
             assert blocked_reason(broker) == "low on disk", "new connections are accepted"
             filler.unlink()
             declarer.expect(methods.QueueDeclareOk)

@@ -92,10 +92,10 @@ def consume(port: int, path: str, queues: list[str]) -> None:
                 with RawClient(port) as client:
                     client.log_in()
                     client.channel()
-                    client.say(1, methods.BasicQos(prefetch_count=PREFETCH))
+                    client.send_method(1, methods.BasicQos(prefetch_count=PREFETCH))
                     client.expect(methods.BasicQosOk)
                     for queue in queues:
-                        client.say(1, methods.BasicConsume(queue=queue, consumer_tag=queue, no_wait=True))
+                        client.send_method(1, methods.BasicConsume(queue=queue, consumer_tag=queue, no_wait=True))
                     client.socket.settimeout(IDLE_SECONDS)
                     _consumed(client, delivered, stopped)
             except _GONE:
@@ -121,7 +121,7 @@ def _consumed(client: RawClient, delivered: IO[str], stopped: Stopped) -> None:
         publisher, seq, _ = body.split(b" ", 2)
         delivered.write(f"{method.consumer_tag} {int(publisher)} {int(seq)} {int(method.redelivered)}\n")
         delivered.flush()
-        client.say(1, methods.BasicAck(method.delivery_tag))
+        client.send_method(1, methods.BasicAck(method.delivery_tag))
 
 
 if __name__ == "__main__":

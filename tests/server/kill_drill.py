@@ -70,11 +70,11 @@ def _declare(port: int, names: list[str]) -> None:
     with RawClient(port) as client:
         client.log_in()
         client.channel()
-        client.say(1, methods.ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True))
+        client.send_method(1, methods.ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True))
         client.expect(methods.ExchangeDeclareOk)
         for name in names:
             client.declare(name, durable=True)
-            client.say(1, methods.QueueBind(queue=name, exchange=EXCHANGE))
+            client.send_method(1, methods.QueueBind(queue=name, exchange=EXCHANGE))
             client.expect(methods.QueueBindOk)
 
 

@@ -48,9 +48,9 @@ def _status(broker: BrokerProcess, name: str) -> int:
     raise AssertionError(f"nothing is known of {name}")
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
 
@@ -65,12 +65,12 @@ def number_of(body: bytes) -> tuple[int, int]:
 
 
 def client_of(
-    broker: BrokerProcess, confirms: bool = False, seconds: float = SECONDS_MAX, hears_blocked: bool = False
+    broker: BrokerProcess, confirms: bool = False, seconds: float = SECONDS_MAX, notify_blocked: bool = False
 ) -> RawClient:
     """Logged in, with a channel."""
     client = RawClient(broker.port)
     client.socket.settimeout(seconds)
-    return client.log_in(connection__blocked=hears_blocked).channel(confirms=confirms)
+    return client.log_in(connection__blocked=notify_blocked).channel(confirms=confirms)
 
 
 def declared(broker: BrokerProcess, *queues: str) -> None:
@@ -86,9 +86,9 @@ def count_of(broker: BrokerProcess, queue: str) -> int:
 
 def consume(client: RawClient, queue: str, prefetch: int = 0, no_ack: bool = False) -> None:
     if prefetch:
-        client.say(1, methods.BasicQos(0, prefetch))
+        client.send_method(1, methods.BasicQos(0, prefetch))
         client.expect(methods.BasicQosOk)
-    client.say(1, methods.BasicConsume(queue=queue, consumer_tag="tag", no_ack=no_ack))
+    client.send_method(1, methods.BasicConsume(queue=queue, consumer_tag="tag", no_ack=no_ack))
     client.expect(methods.BasicConsumeOk)
 
 
@@ -107,7 +107,7 @@ class Flood:
         self.sent = self.confirmed = 0
         self.error: Exception | None = None
         self.received: list[methods.Method] = []  # all but confirms
-        self._client = client_of(broker, confirms, hears_blocked=True)
+        self._client = client_of(broker, confirms, notify_blocked=True)
         self._number, self._queue, self._size, self._count = number, queue, size, count
         self._is_over = False
         self._threads = [threading.Thread(target=self._caught, args=(self._publish,), daemon=True)]

@@ -37,7 +37,7 @@ class RawClient:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def say(self, channel: int, *sent: Method) -> None:
+    def send_method(self, channel: int, *sent: Method) -> None:
         self.send(b"".join(frames.method_frame(channel, method) for method in sent))
 
     def publish(
@@ -108,21 +108,21 @@ class RawClient:
         self.expect(methods.ConnectionStart)
         client_properties = {"capabilities": {name.replace("__", "."): value for name, value in capabilities.items()}}
         response = b"\0" + user.encode() + b"\0" + password.encode()
-        self.say(0, methods.ConnectionStartOk(client_properties, "PLAIN", response))
+        self.send_method(0, methods.ConnectionStartOk(client_properties, "PLAIN", response))
         tune = self.expect(methods.ConnectionTune)
-        self.say(0, methods.ConnectionTuneOk(tune.channel_max, tune.frame_max, heartbeat))
-        self.say(0, methods.ConnectionOpen(vhost))
+        self.send_method(0, methods.ConnectionTuneOk(tune.channel_max, tune.frame_max, heartbeat))
+        self.send_method(0, methods.ConnectionOpen(vhost))
         self.expect(methods.ConnectionOpenOk)
         return self
 
     def channel(self, number: int = 1, confirms: bool = False) -> RawClient:
-        self.say(number, methods.ChannelOpen())
+        self.send_method(number, methods.ChannelOpen())
         self.expect(methods.ChannelOpenOk)
         if confirms:
-            self.say(number, methods.ConfirmSelect())
+            self.send_method(number, methods.ConfirmSelect())
             self.expect(methods.ConfirmSelectOk)
         return self
 
     def declare(self, queue: str, channel: int = 1, **more: object) -> methods.QueueDeclareOk:
-        self.say(channel, methods.QueueDeclare(queue=queue, **more))  # type: ignore[arg-type]
+        self.send_method(channel, methods.QueueDeclare(queue=queue, **more))  # type: ignore[arg-type]
         return self.expect(methods.QueueDeclareOk)

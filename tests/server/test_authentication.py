@@ -67,7 +67,7 @@ def test_the_right_password_lets_a_user_in(stage: Stage) -> None:
     assert stage.check("ann", "secret") == "ann"
 
 
-def test_whatever_is_wrong_the_answer_is_the_same_and_costs_a_hash(stage: Stage) -> None:
+def test_every_refusal_is_the_same_and_costs_a_hash(stage: Stage) -> None:
     stage.add("ann", "secret")
     stage.add("guest", "guest")
     stage.add_hash("empty", "", Hashing.SHA256)
@@ -99,12 +99,12 @@ def test_a_hundred_logins_of_one_user_cost_one_hash(stage: Stage) -> None:
 
 def test_logins_at_the_same_moment_share_one_hash(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.add("ann", "secret")
-    has_begun, go_on = Event(), Event()
+    has_begun, resumed = Event(), Event()
 
     def slowly(*arguments: Any) -> bool:
         stage.hashes += 1
         has_begun.set()
-        go_on.wait(60)
+        resumed.wait(60)
         return verify(*arguments)
 
     monkeypatch.setattr(authentication, "verify", slowly)
@@ -112,7 +112,7 @@ def test_logins_at_the_same_moment_share_one_hash(stage: Stage, monkeypatch: pyt
         first = pool.submit(stage.check, "ann", "secret")
         assert has_begun.wait(60)
         others = [pool.submit(stage.check, "ann", "secret") for _ in range(7)]
-        go_on.set()
+        resumed.set()
         assert [each.result(60) for each in (first, *others)] == ["ann"] * 8
     assert stage.hashes == 1
 
@@ -175,7 +175,7 @@ def test_refusals_wait_longer_each_time_and_then_are_not_even_hashed(stage: Stag
     assert stage.check("ann", "secret") == "ann", "known logins are not held back"
 
 
-def test_the_log_of_events_says_why(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_event_log_has_the_reason(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.add("ann", "secret")
     with caplog.at_level(logging.WARNING):
         stage.refusal("ann", "guess")

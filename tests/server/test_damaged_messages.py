@@ -27,10 +27,10 @@ def drained(broker: BrokerProcess) -> list[bytes]:
     count = client.declare("jobs", passive=True).message_count
     found = []
     for _ in range(count):
-        client.say(1, methods.BasicGet(queue="jobs", no_ack=True))
+        client.send_method(1, methods.BasicGet(queue="jobs", no_ack=True))
         client.expect(methods.BasicGetOk)
         found.append(client.body())
-    client.say(1, methods.BasicGet(queue="jobs", no_ack=True))
+    client.send_method(1, methods.BasicGet(queue="jobs", no_ack=True))
     client.expect(methods.BasicGetEmpty)
     client.socket.close()
     return found

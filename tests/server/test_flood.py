@@ -29,7 +29,7 @@ from warren.amqp import frames, methods
 
 HANDSHAKE_SECONDS = 2
 CUT_OFF_SECONDS_MAX = 60  # of a socket's read: passes only if the broker does not cut it off
-STRANGERS = 1000
+SILENT_CLIENTS = 1000
 HALF_OPEN = 10_000
 CHANNELS = 2047
 MIB = 1 << 20
@@ -63,12 +63,12 @@ def test_publishers_are_slowed_down_and_memory_stays_where_it_is(broker: BrokerP
         flood.close()
 
 
-def test_a_client_gets_in_among_a_thousand_who_say_nothing(broker: BrokerProcess) -> None:
+def test_a_client_connects_among_a_thousand_silent_ones(broker: BrokerProcess) -> None:
     """All of those are cut off when their time is over; what they took serves the next ones."""
     taken = []
     for _ in range(2):
         with ExitStack() as clients:
-            idle = [clients.enter_context(_silent_client(broker.port)) for _ in range(STRANGERS)]
+            idle = [clients.enter_context(_silent_client(broker.port)) for _ in range(SILENT_CLIENTS)]
             with client_of(broker) as client:
                 client.declare("in")
             for each in idle:
@@ -112,7 +112,7 @@ def test_a_connection_has_2047_channels_and_gives_them_back(broker: BrokerProces
             client.send(b"".join(_open(number) for number in range(2, CHANNELS + 1)))
             for _ in range(2, CHANNELS + 1):
                 client.expect(methods.ChannelOpenOk)
-            client.say(CHANNELS + 1, methods.ChannelOpen())
+            client.send_method(CHANNELS + 1, methods.ChannelOpen())
             assert client.expect(methods.ConnectionClose).reply_code == 530
         if not attempt:
             first = resident_bytes(broker)
@@ -149,5 +149,5 @@ def test_what_consumers_do_not_settle_leaves_memory_too(broker: BrokerProcess, i
         assert most_resident_bytes(broker) < WATERMARK_BYTES
         assert flood.received == [] and flood.error is None
         flood.close()
-        holder.say(1, methods.BasicAck(tag, multiple=True))
+        holder.send_method(1, methods.BasicAck(tag, multiple=True))
         assert holder.declare(queue, passive=True).message_count == 0

@@ -33,7 +33,7 @@ def test_another_protocol_is_answered_by_ours_and_cut_off(broker: BrokerProcess)
         assert client.is_closed()
 
 
-def test_who_does_not_come_in_is_cut_off(broker: BrokerProcess) -> None:
+def test_a_client_without_a_handshake_is_closed(broker: BrokerProcess) -> None:
     began = time.monotonic()
     with RawClient(broker.port) as client:
         client.send(HEADER)
@@ -89,16 +89,16 @@ def test_a_client_may_send_eight_kib_before_frame_max_is_agreed(broker: BrokerPr
     with RawClient(broker.port) as client:
         client.send(HEADER)
         client.expect(methods.ConnectionStart)
-        client.say(0, methods.ConnectionStartOk({"pad": "x" * 8000}, "PLAIN", b"\0guest\0guest"))
+        client.send_method(0, methods.ConnectionStartOk({"pad": "x" * 8000}, "PLAIN", b"\0guest\0guest"))
         client.expect(methods.ConnectionTune)
     with RawClient(broker.port) as client:
         client.send(HEADER)
         client.expect(methods.ConnectionStart)
-        client.say(0, methods.ConnectionStartOk({"pad": "x" * 8192}, "PLAIN", b"\0guest\0guest"))
+        client.send_method(0, methods.ConnectionStartOk({"pad": "x" * 8192}, "PLAIN", b"\0guest\0guest"))
         assert client.is_closed()
 
 
-def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
+def test_heartbeats_are_sent_and_required(broker: BrokerProcess) -> None:
     """A client that is silent for two heartbeats is dead; until then it receives heartbeats."""
     began = time.monotonic()
     with RawClient(broker.port) as client:
@@ -108,7 +108,7 @@ def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
     assert time.monotonic() - began >= 2.0
 
 
-def test_who_sends_heartbeats_stays(broker: BrokerProcess) -> None:
+def test_a_client_that_sends_heartbeats_stays(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         client.log_in(heartbeat=1)
         until = time.monotonic() + 4
@@ -118,10 +118,10 @@ def test_who_sends_heartbeats_stays(broker: BrokerProcess) -> None:
         client.channel()
 
 
-def test_a_client_that_says_goodbye_is_answered(broker: BrokerProcess) -> None:
+def test_a_client_that_closes_is_answered(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         client.log_in()
-        client.say(0, methods.ConnectionClose(200, "bye"))
+        client.send_method(0, methods.ConnectionClose(200, "bye"))
         client.expect(methods.ConnectionCloseOk)
         assert client.is_closed()
 

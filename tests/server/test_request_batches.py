@@ -57,7 +57,7 @@ def slow_disk(incarnation: SimulatedBroker) -> Iterator[None]:
         gate.notify_all()
 
 
-def turn_is_done(client: BrokerClient) -> None:
+def batch_is_done(client: BrokerClient) -> None:
     for _ in range(3):
         client.call(methods.BasicQos(), methods.BasicQosOk)
 
@@ -66,9 +66,9 @@ def confirmed_on_a_slow_disk(incarnation: SimulatedBroker, client: BrokerClient)
     """A message for a queue, then an unroutable one: which tags are open while the first is not durable."""
     with slow_disk(incarnation):
         client.publish("", "a", 20)
-        turn_is_done(client)
+        batch_is_done(client)
         client.publish("", "unbound", 20)
-        turn_is_done(client)
+        batch_is_done(client)
         waiting = list(client.waiting)
     client.wait_for_confirms()
     return waiting
@@ -104,7 +104,7 @@ def test_an_unroutable_message_is_confirmed_when_those_before_it_are_durable(
         assert result_of(confirmed_on_a_slow_disk) == waiting
 
 
-def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
+def test_requests_of_a_client_before_a_change_are_executed_before_it() -> None:
     """However threads take turns; the wrong way round it shows in some."""
     assert {result_of(purged_behind_a_publish, seed) for seed in range(8)} == {1}
     with Patch("warren.server.connection:ServerConnection.offload", turn_left_open).applied():
@@ -123,7 +123,7 @@ def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerCl
     vhost.queue_api.put(broken, [vhost.find_queue("a")])
     client.consume("a")
     client.wait_until(lambda: len(client.unacked) == 3, "three are delivered")
-    turn_is_done(client)
+    batch_is_done(client)
     [connection] = incarnation.server.connections
     queue = vhost.find_queue("a").serving()
     return [piece.first for piece in connection.channels[1].unacked.pieces()], queue.backing.pending_count

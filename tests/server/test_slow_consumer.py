@@ -31,7 +31,7 @@ def tag_and_body(client: RawClient) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("prefetch", [0, 100])
-def test_one_who_does_not_read_is_served_when_he_does(tmp_path: Path, prefetch: int) -> None:
+def test_a_consumer_that_did_not_read_is_served_when_it_does(tmp_path: Path, prefetch: int) -> None:
     """Promise 4. Others are served meanwhile; then everything comes, once and in order."""
     with broker_with(tmp_path) as broker:
         declared(broker, "slow", "quick")
@@ -47,7 +47,7 @@ def test_one_who_does_not_read_is_served_when_he_does(tmp_path: Path, prefetch: 
                 tag, body = tag_and_body(stuck)
                 assert number_of(body) == (1, number)
                 if prefetch and number % prefetch == prefetch - 1:
-                    stuck.say(1, methods.BasicAck(tag, multiple=True))
+                    stuck.send_method(1, methods.BasicAck(tag, multiple=True))
             flood.close()
         assert flood.error is None
         assert most_resident_bytes(broker) < WATERMARK_BYTES

@@ -68,7 +68,7 @@ def test_removed_bindings_leave_no_nodes_behind(patterns: list[str]) -> None:
     assert topic.node_count == 1
 
 
-def test_removing_one_pattern_keeps_those_that_begin_or_go_on_with_it() -> None:
+def test_removing_one_pattern_keeps_its_prefixes_and_extensions() -> None:
     topic = Topic()
     for number, pattern in enumerate(("a", "a.b", "a.b.c"), 1):
         topic.add(binding(number, 100, number, pattern))

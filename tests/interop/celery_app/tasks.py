@@ -39,8 +39,8 @@ def total(numbers: list[int]) -> int:
     return sum(numbers)
 
 
-def fail(why: str) -> None:
-    raise ValueError(why)
+def fail(text: str) -> None:
+    raise ValueError(text)
 
 
 def moment() -> float:
@@ -60,7 +60,7 @@ def note(task: Any, diary: str, line: str) -> None:
         queue.put(line)
 
 
-def hold(task: Any, gate: str) -> bool:
+def wait_at_gate(task: Any, gate: str) -> bool:
     """Say that it has begun, wait for the gate, and return whether the broker had delivered this task before."""
     note(task, f"{gate}.begun", task.request.id)
     with task.app.connection_for_read() as connection, connection.SimpleQueue(gate) as queue:
@@ -95,6 +95,6 @@ def build(broker: str, results: str, queue: str, queue_type: str = "classic") ->
         app.task(name=function.__name__)(function)
     app.task(name="insist", bind=True, autoretry_for=(NotYet,), retry_kwargs={"countdown": RETRY_SECONDS})(insist)
     app.task(name="note", bind=True, acks_late=True)(note)
-    app.task(name="hold", bind=True)(hold)
-    app.task(name="hold_late", bind=True, acks_late=True)(hold)
+    app.task(name="hold", bind=True)(wait_at_gate)
+    app.task(name="hold_late", bind=True, acks_late=True)(wait_at_gate)
     return app

@@ -61,7 +61,7 @@ def test_bq_02_a_queue_can_be_configured_to_be_in_sql() -> None:
     assert (len(again), again.facts()["ready_at_1"]) == (1, 1)
 
 
-def test_bq_03_a_queue_can_be_looked_into_with_plain_sql(tmp_path: Path) -> None:
+def test_bq_03_a_queue_can_be_read_with_plain_sql(tmp_path: Path) -> None:
     """BQ-03: readable from the file, and by filters that SQL evaluates."""
     it = SqlStage(tmp_path / "q.sqlite")
     for number, key in enumerate(["eu.new", "us.new", "eu.old", "eu.new"]):
@@ -254,7 +254,7 @@ class LogWriting:
     placed: Sequence[Placed] = ()
 
     def __init__(self, events: list[str]) -> None:
-        self._said = events
+        self._events = events
 
     def put(self, storage: int, key: bytes, value: bytes) -> None: ...
 
@@ -265,7 +265,7 @@ class LogWriting:
     def record(self, value: bytes, *, key: bytes) -> None: ...
 
     def end(self) -> Epoch:
-        self._said.append("log")
+        self._events.append("log")
         return Epoch(5)
 
     def abort(self) -> None: ...
@@ -317,6 +317,6 @@ class SqlMachine(LevelsMachine):
         self.pending = {}
 
 
-def test_an_sql_backed_queue_is_what_a_plain_list_says_whatever_is_opened_again() -> None:
+def test_an_sql_backed_queue_equals_a_plain_list_after_any_reopen() -> None:
     run_state_machine_as_test(SqlMachine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert SqlMachine.crashes > 10
