@@ -1,9 +1,9 @@
-"""Clients of a broker whose power will be cut: each has queues of its own, and knows what must be there of them.
+"""Clients of a broker whose power will be cut: each has queues of its own, and a model of their contents.
 
     Shopkeeper   orders, timed (expires to dead), short (four at most, to dead), free (not durable), dead
     Clerk        jobs (deleted and declared again now and then), ranks (priorities)
 
-What they do is done to plain queues first (`plain_queues`): those say what must come of it, and what a restart finds.
+Each operation is applied to plain queues first (`plain_queues`): they define its result, and what a restart finds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL, LARGE = (5, 40, 90), (120, 300, 1300)  # the large ones go to the message
 
 
 class Unacked(NamedTuple):
-    """A message in a client's hands."""
+    """An unacknowledged message of a client."""
 
     message: Plain
     tag: int
@@ -82,7 +82,7 @@ class Client:
         self.coming()
 
     def stopped(self) -> None:
-        """All that was said of the stop is durable."""
+        """The records of the stop are durable."""
         self.states.note_durable(Epoch(0), Epoch(0))
 
     def doings(self) -> list[Callable[[], None]]:
@@ -123,7 +123,7 @@ class Client:
         self._note("get")
 
     def settle(self) -> None:
-        """Some of what is in hand, in any order."""
+        """Settle some of the unacknowledged messages, in any order."""
         names = [name for name, unacked in self.hands.items() if unacked]
         if not names:
             return
@@ -151,7 +151,7 @@ class Client:
 
     def sync(self) -> None:
         self.broker.storage.log.wait(self._newest)
-        self.states.note_durable(Epoch(0), Epoch(0))  # whatever the log says
+        self.states.note_durable(Epoch(0), Epoch(0))  # regardless of the log
         self._note("sync")
 
     def purge(self, name: str) -> None:
@@ -163,7 +163,7 @@ class Client:
         self._note("purge")
 
     def fail(self, name: str) -> None:
-        """Something goes wrong within a queue; it is made again from what it wrote."""
+        """A queue fails; it is restarted from what it wrote."""
 
         def act(work: UnitOfWork) -> None:
             work.touch(handle.serving())

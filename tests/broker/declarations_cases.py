@@ -1,7 +1,7 @@
-"""What is asked of a vhost, case by case: some steps that are fine, and a last one whose answer is compared.
+"""Requests to a vhost, case by case: some valid steps, and a last one whose answer is compared.
 
     a, b    connections of guest, who may do everything
-    n       of ann: she configures what has a c in its name, writes what has a w, reads what has an r
+    n       of ann: configure for names with a c, write for names with a w, read for names with an r
     t       of tom, who may do everything, but read from the exchange `topics` only by keys that begin with `ok`
 
 The expected answers are in expected_topology.tsv, recorded from RabbitMQ 3.10.8 (`declarations_replay`). A random name

@@ -1,4 +1,4 @@
-"""Put the cases of declarations_cases to a server over real sockets, and say where its answers differ from the table.
+"""Send the cases of declarations_cases to a server over real sockets, and print the answers that differ from the table.
 
     python -m tests.broker.declarations_replay --port 5672 [--write]
 
@@ -8,7 +8,7 @@ The server needs, besides guest/guest, the users of the cases, each with its nam
     rabbitmqctl add_user tom tom;  rabbitmqctl set_permissions tom '.*' '.*' '.*'
     rabbitmqctl set_topic_permissions tom topics '.*' '^ok'
 
-Whatever the cases may leave behind is deleted after each. `--write` makes the table anew of what the server says; our
+Leftovers of a case are deleted after it. `--write` rewrites the table from the answers of the server; Warren's
 own words (what follows a `~`) are marked by hand.
 """
 

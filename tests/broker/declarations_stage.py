@@ -1,4 +1,4 @@
-"""A served vhost on a memory disk, and clients who ask for queues, exchanges and bindings."""
+"""A served vhost on a memory disk, and clients that declare queues, exchanges and bindings."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class PlainQueue:
     max_length: int | None = None
     dead_letter: str | None = None
     max_priority: int = 0
-    rejects: bool = False  # what is over the limit, instead of letting go of the oldest
+    rejects: bool = False  # what is over the limit, instead of dropping the oldest
     is_clean: bool = False  # the last thing that it wrote was that it stopped
     levels_begun: int = 0  # … but these levels have begun again
     messages: list[Plain] = field(default_factory=list)
@@ -99,7 +99,7 @@ class PlainQueues:
         return any(most is not None and len(queue.ready()) + count > most for most, queue in limits)
 
     def get(self, name: str, count: int, now_ms: int) -> list[Plain]:
-        """What is expired at the head goes first. Whether each was delivered before is to be asked before `handed`."""
+        """What is expired at the head goes first. Read `was_delivered` of each before `handed`."""
         self.expire(name, now_ms)
         return self[name].ready()[:count]
 
@@ -141,7 +141,7 @@ class PlainQueues:
         queue.is_clean, queue.levels_begun = False, 0
 
     def failed(self, name: str) -> None:
-        """Its present life has ended, and the next one found what was written."""
+        """The present incarnation has ended, and the next one found what was written."""
         self[name].is_clean = False
         self.begun(name)
 

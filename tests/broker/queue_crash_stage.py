@@ -54,7 +54,7 @@ SETTINGS = QueueSettings(restarts_max=1000)
 
 @dataclass(slots=True)
 class Broker:
-    """One life of it, open."""
+    """One run of the process, open."""
 
     database: Database
     catalog: Catalog

@@ -73,7 +73,7 @@ class BrokerStage(CatalogStage):
         return delivery
 
     def pass_ms(self, ms: int) -> None:
-        """Time goes by, and whatever is due happens."""
+        """Advance the clock and run everything that is due."""
         self.clock.advance_ns(ms * 1_000_000)
         while self.vhost.timers.run_due():
             continue

@@ -4,7 +4,7 @@
 
 Bytes in, bytes out: only the sockets, the disk, the clock and the threads are the simulator's (`testing/broker_*`). A
 state that fails prints itself, `broker:seed/step/model/chance`, and is run again by
-`python -m tools.simulator.campaign --repro SPEC`; it joins KNOWN below. `make simulate` takes as many as asked for.
+`python -m tools.simulator.campaign --repro SPEC`; it joins KNOWN below. `make simulate` runs any number of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEEDS = 2, 6, 7, 9  # together they do everything that clients can
 STEPS_PER_SEED = 9
 
 KNOWN = (
-    # A queue that refuses dropped what was given back to it, though it was confirmed (broker/queue.py, is_over).
+    # A queue with reject-publish dropped requeued messages, though confirmed (broker/queue.py, is_over).
     "broker:4/1000000/synced/149756",
 )
 

@@ -1,4 +1,4 @@
-"""Who gets what is ready (checklist QP-06)."""
+"""Which consumer receives ready messages (checklist QP-06)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warren.queues.backing_queue import Fetched
 
 
 class Taker:
-    """A consumer with room for so many. Is a `Consumer`."""
+    """A consumer with credit for so many. Is a `Consumer`."""
 
     def __init__(self, room: int, priority: int = 0, is_exclusive: bool = False) -> None:
         self.left = room

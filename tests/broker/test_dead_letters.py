@@ -1,4 +1,4 @@
-"""Dead letters: moved in one session, with a note, and not for ever in a circle."""
+"""Dead letters: moved in one session, with death headers, and not endlessly in a cycle."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def test_some_may_be_given_back_and_others_not(stage: RoutedStage) -> None:
 
 
 def test_a_target_comes_back_under_its_limit_after_a_large_move(stage: RoutedStage) -> None:
-    """One session moves so many bytes and no more: the others follow at once, not with the next put."""
+    """One session moves a bounded number of bytes: the others follow immediately, not with the next put."""
     stage.queue("last")
     stage.queue("dead", max_length=3, dead_letter="last")
     stage.queue("work", message_ttl_ms=10, dead_letter="dead")
@@ -317,7 +317,7 @@ def test_a_target_comes_back_under_its_limit_after_a_large_move(stage: RoutedSta
 
 @pytest.mark.parametrize("way", ["expired", "rejected", "over the limit"])
 def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way: str) -> None:
-    """The locks are for the queues that could be reached before: the message waits, and goes the new way."""
+    """The locks are for the queues that could be reached before: the message waits, and takes the new route."""
     stage.exchange("dlx", "fanout")
     for name in ("old", "new"):
         stage.queue(name)

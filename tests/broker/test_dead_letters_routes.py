@@ -1,4 +1,4 @@
-"""Ways of dead letters: what may be reached holds whatever is really reached."""
+"""Routes of dead letters: the set of possible targets contains every actual target."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_reading_what_is_alive_beside_declarations_does_not_fail(stage: BrokerSt
 
 
 def test_messages_are_scrubbed_although_every_round_is_a_requested_pass(stage: BrokerStage) -> None:
-    """A busy broker asks for passes all the time: the scrub must not wait for a quiet round."""
+    """A busy broker requests passes all the time: the scrub must not wait for a quiet round."""
     upkeep, scrubbed = stage.storage.upkeep, list[int]()
     upkeep._scrub = lambda: scrubbed.append(upkeep.rounds)
     upkeep.begin(1e6)  # no round starts on the timer

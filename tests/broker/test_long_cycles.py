@@ -1,4 +1,4 @@
-"""Dead-lettering through very many queues: bounded in each unit of work, and at an end however long a cycle is."""
+"""Dead-lettering through very many queues: bounded in each unit of work, and terminating for cycles of any length."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_messages_are_fetched_in_order_and_settled_once(stage: BrokerStage) -> N
 
 
 def test_operations_on_one_queue_come_one_after_another_and_queues_run_independently(stage: BrokerStage) -> None:
-    """QP-01: while one queue is at work others serve, and it takes the next piece of work when it has done."""
+    """QP-01: while one queue is busy others serve, and it takes the next call when it has finished."""
     entered, may_go, overlaps = threading.Event(), threading.Event(), []
 
     class Slow(MemoryQueue):
@@ -247,7 +247,7 @@ def test_a_queue_that_rejects_takes_all_of_a_put_or_nothing(stage: BrokerStage) 
     assert stage.get("short") == [b"1", b"2", b"3"]
 
 
-# -- waiting getters--------------------------------------------------------------------------------------------------
+# -- waiting getters -------------------------------------------------------------------------------------------------
 
 
 def test_waiting_getters_are_served_in_order(stage: BrokerStage) -> None:

@@ -1,8 +1,8 @@
-"""The power is cut at every step of the queue side's life, and what was promised is there.
+"""The power is cut at every step of a scenario of the queue side, and what was promised is there.
 
     two clients put, get, settle, page, purge, expire, delete ∥ rotate, reflect, clean, collect, purge ─▶ stop ─▶ again
 
-The life is played once to count its steps, then once for each step at which the power goes. What is left is judged four
+It is played once to count its steps, then once for each step at which the power goes. What is left is judged four
 times: all, synced, reordered, and killed (only the process is dead; then the power goes as well). Every message whose
 put was durable and that was not settled is there once, in order, with its content; nothing that was durably settled
 comes back; a moved message is in one of both queues; what is found after a crash is flagged as redelivered, and after a
@@ -107,7 +107,7 @@ def begin_only(stage: QueueCrashStage, open_database: Open, threads: SteppedThre
 
 
 def check_restart(stage: QueueCrashStage, clients: list[Client], was_begun: bool, continues: bool) -> Standing | None:
-    """Open on what is left, and judge it. Then, perhaps, do more, collect everything, stop, and look again."""
+    """Open on what is left, and judge it. Then, perhaps, do more, collect everything, stop, and check again."""
     reported: list[Standing] = []
 
     def body(open_database: Open, threads: SteppedThreads) -> None:
@@ -190,7 +190,7 @@ def test_a_power_cut_at_any_step_loses_nothing_and_brings_nothing_back(
 
 
 def test_a_queue_that_is_made_again_has_what_it_wrote_however_far_the_store_is_behind() -> None:
-    """QP-05: what its former life wrote last is read, from the log if need be. Else sequence ids are given twice."""
+    """QP-05: the last writes of the former incarnation are read, also from the log. Else sequence ids are reused."""
     stage = BrokerStage().up()
     handle = stage.queue("jobs")
     assert stage.database.reflection is not None

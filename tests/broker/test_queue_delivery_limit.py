@@ -1,4 +1,4 @@
-"""How often messages were given back, against a plain dict."""
+"""Delivery counts of requeued messages, against a plain dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues that fail are made again while the others serve."""
+"""Queues that fail are restarted while the others serve."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_queue_that_fails_is_made_again_and_has_what_was_durable(stage: Faulty
     again = stage.take("weak", 5)
     assert bodies(again) == [b"1", b"2", b"3"]
     assert {each.is_redelivered for each in again.fetched} == {True}
-    with pytest.raises(NotYours, match="made again"):  # a tag of the life before
+    with pytest.raises(NotYours, match="made again"):  # a tag of the former incarnation
         stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
     assert stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(again)) == 3
     assert "a bug" in stage.vhost.problems[0]
@@ -120,7 +120,7 @@ def test_a_waiting_getter_gets_the_error(stage: FaultyStage) -> None:
 
 
 def test_what_several_queues_were_to_get_is_in_none_of_them(stage: FaultyStage) -> None:
-    """All that were touched are made again: none may be ahead of the log. It counts against the culprit only."""
+    """All queues involved are restarted: none may be ahead of the log. Only the failing queue counts a failure."""
     stage.put(b"before", to="strong")
     for _ in range(4):
         stage.faults.once["publish"] = RuntimeError("a bug")

@@ -1,4 +1,4 @@
-"""What a queue is when it starts: decided each time, from what it finds."""
+"""The queue starter: role and recovery are decided at each start, from what is on disk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_start_has_what_was_written_and_is_still_on_its_way(stage: BrokerStage
 
 
 def test_after_a_crash_it_may_come_back_in_another_role() -> None:
-    """QP-04, C-11: the role is a hook, asked at every start; the supervisor remembers none."""
+    """QP-04, C-11: the role is a hook, called at every start; the queue handle stores none."""
     stage, roles, faults = BrokerStage(), {"orders": QueueRole.MASTER}, Faults()
     stage.up()
     storage = stage.storage

@@ -1,4 +1,4 @@
-"""What all clients asked for, done in one piece of work."""
+"""Request batch: the requests of all clients, executed as one unit of work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warren.queues.backing_queue import Fetched
 
 
 class Sender:
-    """Remembers what was refused. Is a `Publisher`."""
+    """Records refused messages. Is a `Publisher`."""
 
     def __init__(self) -> None:
         self.nacks: list[tuple[int, int]] = []
@@ -29,7 +29,7 @@ class Sender:
 
 
 class Reader(Taker):
-    """A consumer that remembers contents and flags."""
+    """A consumer that records contents and flags."""
 
     def __init__(self, room: int, is_auto_ack: bool = False) -> None:
         super().__init__(room)
@@ -154,7 +154,7 @@ def test_a_full_queue_refuses_what_does_not_fit_and_the_others_get_it(stage: Bat
 
 
 def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: BatchStage) -> None:
-    """QP-08: what is given back may stand above the limit. Found by the simulator: a confirmed message was dropped."""
+    """QP-08: requeued messages may exceed the limit. Found by the simulator: a confirmed message was dropped."""
     stage.broker.queue("small", max_length=1, overflow=Overflow.REJECT_PUBLISH)
     route, reader, sender = stage.route("small"), Reader(1), Sender()
     stage.consume("small", reader)
@@ -331,7 +331,7 @@ def test_what_must_be_moved_has_moved_at_the_end_of_the_batch(
 
 
 def test_contents_are_released_with_their_batch(stage: BatchStage) -> None:
-    """A turn may be the last one for a while: what it published must not stay in memory until the next."""
+    """A batch may be the last one for a while: its contents must not stay in memory until the next."""
     stage.broker.queue("jobs")
     stage.publish(Sender(), 1, b"1", to=stage.route("jobs"))
     stage.end()

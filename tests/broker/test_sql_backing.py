@@ -1,4 +1,4 @@
-"""Queues in SQL through `warren.open`: a setting, or a word when the queue is declared."""
+"""Queues in SQL through `warren.open`: by a setting, or by an argument of the queue."""
 
 from __future__ import annotations
 

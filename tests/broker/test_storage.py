@@ -1,4 +1,4 @@
-"""What a start makes of the log: messages of queues that there are, and nothing of those that are gone."""
+"""What a start recovers from the log: messages of existing queues, and nothing of deleted ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def delete_row(stage: BrokerStage, name: str) -> None:
 
 
 def crashed(stage: BrokerStage, forgets_everything: bool = False) -> None:
-    """The power goes; the same stage is up again with what the disks hold."""
+    """A power cut; the same stage is up again with what is left on disk."""
     disk, store = stage.disk.crash(SYNCED, stage.rng), stage.store
     assert store is not None
     stage.down()

@@ -1,4 +1,4 @@
-"""Every SQL database that may stand behind the catalog. PostgreSQL is started when the first test asks for it; every
+"""Every SQL database that may stand behind the catalog. PostgreSQL is started by the first test that uses it; every
 test gets a database of its own.
 
 A test that takes `places`, `place` or `stage` runs over each kind; what is on `stage` is checked when it is done.

@@ -66,7 +66,7 @@ class PostgresServer:
         self._wait_until_ready()
 
     def stop(self, is_killed: bool = False) -> None:
-        """At once: open connections are cut."""
+        """Immediately: open connections are closed."""
         if self._process is not None:
             self._process.send_signal(3 if is_killed else 2)
             self._process.wait(_START_SECONDS)

@@ -157,7 +157,7 @@ def test_sql_enforces_that_names_are_unique(catalog: Catalog) -> None:
 
 
 def test_sql_enforces_that_both_ends_of_a_binding_are_there(catalog: Catalog) -> None:
-    """HS-05: without looking anything up first."""
+    """HS-05: without a lookup first."""
     here = home(catalog)
     queue = declared(catalog, here.id, "orders")
     with catalog.reading() as connection:

@@ -1,8 +1,8 @@
-"""The power is cut at every step of a catalog's life: of the log, of the store, of SQL's commits.
+"""The power is cut at every step of a scenario of the catalog: of the log, of the store, of SQL's commits.
 
     two clients declare, bind and delete ∥ rotation, flush, purge ─▶ stop ─▶ open, clear away leftovers, more of it
 
-The life is played once to count its steps, then once for each step at which the power goes. What is left of the disk is
+It is played once to count its steps, then once for each step at which the power goes. What is left of the disk is
 judged three times (all, synced, reordered); SQL stands at any transaction that it ever committed, or at none. A state
 that fails prints itself: `check_state(seed, step)` plays it again.
 """
@@ -182,7 +182,7 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], continues: bo
 
 @pytest.mark.torture
 def test_a_power_cut_at_any_step_loses_no_declaration_that_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    """C-21, X-02: whatever SQL has forgotten, log and catalog say the same."""
+    """C-21, X-02: log and catalog are equal, after any loss in SQL."""
     count = count_steps(SEED)
     wrong = [problem for step in range(count) for problem in check_state(SEED, step)]
     with capsys.disabled():

@@ -1,4 +1,4 @@
-"""The catalog against plain dicts, in whatever order things are done, and whatever SQL or the disk forgets."""
+"""The catalog against plain dicts: operations in any order, with any loss in SQL or on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which log and SQL change: who judges, who is durable first, who commits when."""
+"""The order in which log and SQL change: which one validates, which is durable first, when each commits."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from warren.snapshot.reflection import Mode
 
 
 def busy(stage: CatalogStage) -> list[dict[Any, Any]]:
-    """A catalog with a past; what it held after each change."""
+    """A catalog with a history; its contents after each change."""
     catalog = stage.begin()
     here = home(catalog)
     remaining = [declared(catalog, here.id, f"q{n}") for n in range(3)]

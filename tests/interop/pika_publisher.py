@@ -1,4 +1,4 @@
-"""A publisher that sends everything at once and writes down what is said back, in the order in which it is said."""
+"""A publisher that sends everything at once and records the answers, in their order."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def settle(channel: Any, queue: str) -> None:
 
 @contextmanager
 def refused(code: int, text: str = "", error: Any = pika.exceptions.ChannelClosedByBroker) -> Iterator[None]:
-    """The broker closes the channel with this code, and these words are in what it says."""
+    """The broker closes the channel with this code, and a text that contains these words."""
     with pytest.raises(error) as caught:
         yield
     assert (caught.value.reply_code, text in caught.value.reply_text) == (code, True), caught.value

@@ -41,7 +41,7 @@ async def drained(queue: Any) -> list[bytes]:
 
 
 async def ignore(_: Any) -> None:
-    """A consumer to whom nothing comes."""
+    """A consumer that receives nothing."""
 
 
 def numbered(count: int) -> list[bytes]:

@@ -52,7 +52,7 @@ def ordered_worker(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 class Gate:
-    """Where tasks that hold wait; the test sees them begin and lets them go on."""
+    """Where tasks that hold wait; the test sees them begin and releases them."""
 
     def __init__(self, app: Any) -> None:
         self.name = f"gate-{uuid.uuid4().hex}"
@@ -83,7 +83,7 @@ def value_of(result: Any) -> Any:
 
 
 def until(is_so: Callable[[], Any]) -> Any:
-    """Ask again and again, at least twice and for some seconds; what it says when it is so."""
+    """Poll at least twice and for some seconds; returns the value once it is true."""
     end = time.monotonic() + SECONDS_MAX
     while not (answer := is_so()) and time.monotonic() < end:
         pass

@@ -3,7 +3,7 @@
     RabbitMQ 3.3 … 3.x     basic.qos with global: the channel's consumers share the count, those that are there too
     anything else          basic.qos without, which to AMQP means the same
 
-Under either name a worker must get more when it has asked for more, or tasks that wait for their time would stop it.
+Under either name a raised prefetch count must take effect, or tasks that wait for their ETA would block the worker.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def test_both_sides_agree_on_sizes(client: Pika) -> None:
 
 
 def test_an_idle_connection_lives_by_its_heartbeats(client: Pika, names: Names) -> None:
-    """With a heartbeat of one second either side would have given up after two, had the other been silent."""
+    """With a heartbeat of one second either side would have closed after two, had the other been silent."""
     connection = client.connect(heartbeat=1)
     over = threading.Event()
     connection.call_later(3.2, over.set)
@@ -64,7 +64,7 @@ def test_an_idle_connection_lives_by_its_heartbeats(client: Pika, names: Names) 
 
 
 def test_a_client_without_heartbeats_is_closed(client: Pika, names: Names) -> None:
-    """A client that promised a sign of life and gives none; what it held comes back."""
+    """A client that negotiated heartbeats and sends none; its unacknowledged messages are requeued."""
     queue = names.queue()
     channel = client.channel()
     channel.queue_declare(queue)

@@ -1,4 +1,4 @@
-"""How queues stand: right numbers, and no question to SQL for each of them."""
+"""Queue facts: correct numbers, and no SQL statement per queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Started and stopped: ports, the socket of this machine, and what is left behind."""
+"""Started and stopped: ports, the local socket, and leftovers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HERE, THERE, AWAY = b"here", b"there, behind it", b"away"
 
 class IndexSuite:
     def test_an_index_maps_a_unit_to_where_it_is(self, index: LocationIndex) -> None:
-        """MS-11, MS-14: and says how often it is held."""
+        """MS-11, MS-14: and returns its reference count."""
         index.insert(UNIT, IndexEntry(3, HERE))
         assert index.look_up(UNIT) == IndexEntry(3, HERE)
         assert index.look_up_many([OTHER, UNIT]) == [None, IndexEntry(3, HERE)]

@@ -5,7 +5,7 @@
     stage.seal(); stage.dequeue(A, run[A]); stage.collect()
     stage.contents(B, run[B])
 
-Whether a unit is alive is asked of the very rows that the queue index writes.
+Liveness of a unit is read from the very rows that the queue index writes.
 """
 
 from __future__ import annotations

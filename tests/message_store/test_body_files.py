@@ -1,4 +1,4 @@
-"""Both heaps are heaps: one suite, run over each."""
+"""Both kinds of body files: one suite, run over each."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_readers_continue_while_files_are_merged(stage: StoreStage) -> None:
 
 
 def _watch(part: Any, name: str, look: Callable[[], None], busy: list[bool]) -> None:
-    """Look before and behind each call, though not while looking, nor while another call is watched."""
+    """Check before and after each call, though not during a check, nor while another call is watched."""
     call = getattr(part, name)
 
     def watched(*arguments: Any, **named: Any) -> Any:
@@ -261,7 +261,7 @@ def _watch(part: Any, name: str, look: Callable[[], None], busy: list[bool]) -> 
 
 
 class Only:
-    """A part of the index: whatever else is asked of it is an error."""
+    """A part of the index: any other call is an error."""
 
     def __init__(self, whole: object, *names: str) -> None:
         for name in names:
@@ -269,7 +269,7 @@ class Only:
 
 
 def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -> None:
-    """MS-16, MS-18: the store inserts and counts, the collector moves and deletes, queues look."""
+    """MS-16, MS-18: the store inserts and counts, the collector moves and deletes, queues look up."""
     store: Any = stage.store
     collector: Any = stage.stores.collector
     store._index = Only(stage.moved, "insert", "add_references", "look_up", "facts")
@@ -292,7 +292,7 @@ def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -
 
 
 class Interfering:
-    """An index in which a queue takes hold of a unit just before the collector deletes its entry."""
+    """An index in which a queue adds a reference to a unit just before the collector deletes its entry."""
 
     def __init__(self, whole: Any, unit: Lsn) -> None:
         self._whole, self._unit = whole, unit
@@ -388,7 +388,7 @@ def delete_a(stage: StoreStage) -> None:
 
 
 def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_not_touched(stage: StoreStage) -> None:
-    """A census reads all of a file: deleting one queue must not mean to read what all the others have."""
+    """A liveness scan reads all of a file: deleting one queue must not mean to read what all the others have."""
     stage.publish([content(9, 900)], B)
     stage.seal()
     mine = stage.publish([content(0, 900)], A)

@@ -39,7 +39,7 @@ def test_half_is_not_more_than_half_and_nothing_counts_before_a_liveness_scan() 
 
 
 def test_a_new_file_is_counted_only_if_something_in_it_was_noted_or_it_is_unknown() -> None:
-    """A census reads the whole file: one in which all is alive need not be read to learn that."""
+    """A liveness scan reads the whole file: one in which all is alive need not be read to learn that."""
     statistics = statistics_of(THREE)
     assert statistics.files()[THREE].is_to_be_counted, "it was there before we were"
     statistics.update([THREE, FIVE])

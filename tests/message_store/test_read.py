@@ -1,4 +1,4 @@
-"""Reading contents: by what the run says, without the store."""
+"""Reading contents: by the location in the run, without the store."""
 
 from __future__ import annotations
 

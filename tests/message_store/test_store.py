@@ -1,4 +1,4 @@
-"""Writing into the message store: once, for all who hold it, or not at all."""
+"""Writing into the message store: once for all references, or not at all."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_submitted_writes_fly_until_their_changes_end(stage: StoreStage) -> None
 
 @pytest.mark.parametrize("end", [lambda batch: batch.end(), lambda batch: batch.abort()])
 def test_contents_are_released_when_the_batch_ends(stage: StoreStage, end: Callable[[IndexBatch], object]) -> None:
-    """At once, though nothing is durable yet: neither the file's watch nor a circle of objects keeps them in memory."""
+    """At once, though nothing is durable yet: neither the file's watch nor a reference cycle keeps them in memory."""
 
     class Watched(Publication):
         __slots__ = ("__weakref__",)
@@ -159,7 +159,7 @@ def test_a_holder_that_aborts_after_others_wrote_for_it_is_not_counted_any_more(
 
 
 def test_a_file_is_not_settled_before_every_run_that_names_it_is_durable(stage: StoreStage) -> None:
-    """Also if the changes of another queue wrote it: a census now would find its contents dead."""
+    """Also if the changes of another queue wrote it: a liveness scan now would find its contents dead."""
     first, second = stage.queues.begin(), stage.queues.begin()
     publication = Publication(TWO)
     run, other = stage.submit(publication, A, first), stage.submit(publication, B, second)

@@ -1,4 +1,4 @@
-"""The message stores against a dict: whatever is published, shared, cancelled, released, collected and reopened."""
+"""The message stores against a dict: any publishes, shares, cancels, releases, collections and reopens."""
 
 from __future__ import annotations
 
@@ -153,5 +153,5 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def test_the_stores_do_what_a_dict_does() -> None:
-    """MS-03: a store of contents by key, which counts who holds them, on files that only grow at their end."""
+    """MS-03: a store of contents by key, with reference counts, on append-only files."""
     run_state_machine_as_test(StoreMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))

@@ -11,7 +11,7 @@ Read = TypeVar("Read")
 
 
 def value_or_error(read: Callable[[], Read]) -> Read | str:
-    """What was read, or what the error said."""
+    """The value that was read, or the text of the error."""
     try:
         return read()
     except (Damage, Refused, Misuse) as error:

@@ -1,4 +1,4 @@
-"""Sub-queues as plain dicts: what an index over them must say."""
+"""Subqueues as plain dicts: what an index over them must return."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def test_a_queue_that_is_removed_takes_everything_along_but_its_history(batch: I
     assert store.runs == []
 
 
-# -- the joined, and how it ends ---------------------------------------------------------------------------------------
+# -- participants, and the end -----------------------------------------------------------------------------------------
 
 
 def test_participants_are_notified_in_order_once_each(batch: IndexBatch) -> None:

@@ -1,4 +1,4 @@
-"""Files of the message stream go when more than half of them is garbage, and nothing alive goes with them."""
+"""Files of the message stream are deleted when more than half of them is garbage, and nothing alive is lost."""
 
 from __future__ import annotations
 

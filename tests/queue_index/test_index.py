@@ -1,4 +1,4 @@
-"""The queue index over a real database: what is published is there in order until it is gone, and says why it went."""
+"""The queue index over a real database: published messages stay in order until dequeued, with the reason."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_queue_that_is_removed_is_empty_and_others_are_not(stage: IndexStage) 
 
 
 def test_a_segment_is_a_range_of_keys_that_is_read_without_the_others(stage: IndexStage) -> None:
-    """QI-06, C-40: publishes and acks of neighbouring sequence ids are neighbouring rows of one storage."""
+    """QI-06, C-40: publishes and acks of adjacent sequence ids are adjacent rows of one storage."""
     part = VariableQueueSettings().delta_read_messages
     starts = [0, 7, part - 1, part, part + 9, 2 * part, 5 * part]
     runs = {first: stage.publish(first, [b"x"]) for first in reversed(starts)}
@@ -274,7 +274,7 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
 
 
 def test_a_queue_publishes_and_acknowledges_without_waiting() -> None:
-    """QI-08: the disk is held up, and with it every other thread of the log; changes go on in the caller's own."""
+    """QI-08: the disk blocks, and with it every other thread of the log; batches continue in the caller's thread."""
     disk, resumed, is_suspended, touched = DatabaseStage(), Signal(), Signal(), [0]
     files = FaultyFiles(disk.disk)
     stage = IndexStage(disk, files)

@@ -1,6 +1,6 @@
-"""The queue index against plain dicts: whatever is published, dequeued, requeued and counted, in whatever sessions.
+"""The queue index against plain dicts: any publishes, dequeues, requeues and counters, in any sessions.
 
-    real     Changes and QueueIndex over a database on a memory disk; containers, steps and buffers as small as they go
+    real     IndexBatch and QueueIndex over a database on a memory disk; containers, steps and buffers at minimum size
     model    of each sub-queue its messages by sequence id, and the counters that were written last
 
 Sessions hold several steps about several queues, and are ended, aborted, or lost with the power. The database is

@@ -1,4 +1,4 @@
-"""What every backing queue must do, whatever is behind it. Run over all kinds by test_backing.py."""
+"""What every backing queue must do, of any kind. Run over all kinds by test_backing_queue.py."""
 
 from __future__ import annotations
 

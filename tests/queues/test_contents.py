@@ -1,4 +1,4 @@
-"""Reading contents back: from where they lie, some ahead, and never more than may be."""
+"""Reading contents back: from their location, some ahead, and never more than the limit."""
 
 from __future__ import annotations
 

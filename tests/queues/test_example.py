@@ -78,7 +78,7 @@ def example(request: pytest.FixtureRequest) -> Example:
 
 
 def check_state(example: Example, step: int, **subqueues: list[int]) -> None:
-    """After so many steps these lanes hold these messages, and the others nothing."""
+    """After so many steps these subqueues contain these messages, and the others nothing."""
     for done in STEPS[:step]:
         done(example)
     assert example.stage.subqueues() == subqueues

@@ -1,4 +1,4 @@
-"""How fast messages come and go."""
+"""Ingress and egress rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every move between the lanes, one at a time. Messages are named by their number, from one, as in the seed."""
+"""Every move between the subqueues, one at a time. Messages are named by their number, from one, as in the seed."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_a_fresh_message_that_belongs_into_delta_brings_it_to_memory() -> None:
 
 
 def test_fresh_messages_that_were_delivered_before_do_not_go_to_q1() -> None:
-    """What is put back is never looked for in q1: another message that stood between would lose its place."""
+    """A requeued message is never searched in q1: another message in between would lose its place."""
     stage = staged(is_prompt=False)
     put(stage, 1, 2)
     stage.index.settle()

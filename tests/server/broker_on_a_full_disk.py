@@ -71,7 +71,7 @@ def client_of_the_blocked(broker: BrokerProcess) -> RawClient:
 
 
 def is_read(broker: BrokerProcess) -> bool:
-    """Whether a publisher is read that cannot hear that it is blocked: it sends more than sockets hold."""
+    """Whether the broker reads from a publisher without `connection.blocked`: it sends more than sockets buffer."""
     with client_of(broker) as client:
         client.socket.settimeout(1.0)
         with suppress(TimeoutError):

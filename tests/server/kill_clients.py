@@ -1,4 +1,4 @@
-"""Publishers and consumers that outlive their broker, and write down what they were promised and what they got.
+"""Publishers and consumers that outlive their broker, and record what was confirmed and what was delivered.
 
     python -m tests.server.kill_clients publish PORT EXCHANGE KEY NUMBER BODY_BYTES FILE    until SIGTERM
     python -m tests.server.kill_clients consume PORT FILE QUEUE …                           until SIGTERM

@@ -1,4 +1,4 @@
-"""`kill -9` of a broker with live publishers and consumers, again and again; then what they were promised is checked.
+"""`kill -9` of a broker with live publishers and consumers, repeatedly; then every confirm is checked.
 
     python -m tests.server.kill_drill --kills 200
 

@@ -1,6 +1,6 @@
-"""Clients that are too much for a broker, and what a process takes of the machine.
+"""Clients that overload a broker, and the memory use of a process.
 
-    Flood      publishes as fast as it is read, in a thread of its own; whether it asks for confirms or not
+    Flood      publishes as fast as it is read, in a thread of its own; with or without confirms
     settled    how much of it was confirmed
 
 Bodies begin with the publisher's number and their own, so that what is found can be compared with what was promised.

@@ -65,7 +65,7 @@ class RawClient:
         return frame
 
     def method(self) -> Method:
-        """The next one, whatever else comes before it."""
+        """The next one of this kind; frames before it are skipped."""
         while True:
             frame = self.frame()
             if frame.kind == frames.METHOD:
@@ -90,7 +90,7 @@ class RawClient:
         return b"".join(pieces)
 
     def is_closed(self) -> bool:
-        """Whether the server closes the socket, whatever it says before that."""
+        """Whether the server closes the socket, after any frames."""
         try:
             while True:
                 self.frame()

@@ -1,4 +1,4 @@
-"""Logins against a catalog: who comes in, what refusals have in common, and how much work it is."""
+"""Logins against a catalog: which are accepted, what refusals have in common, and their cost."""
 
 from __future__ import annotations
 

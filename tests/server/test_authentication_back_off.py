@@ -1,4 +1,4 @@
-"""Waiting after failures: how long, for whom, and for how many."""
+"""Back-off after failed logins: how long, for which peers, and for how many."""
 
 from __future__ import annotations
 

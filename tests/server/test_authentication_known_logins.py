@@ -1,4 +1,4 @@
-"""Logins that are known: as long as nothing has changed, and only so many."""
+"""The cache of verified logins: valid until the user changes, and bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More than a broker can take: it slows down who is too fast, turns away who does not behave, and keeps its memory."""
+"""Overload: the broker slows down fast publishers, closes misbehaving connections, and keeps its memory bounded."""
 
 from __future__ import annotations
 

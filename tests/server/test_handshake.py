@@ -1,4 +1,4 @@
-"""Strangers at the door: what a client may do before it is known, and how long."""
+"""The handshake: what a client may do before its login, and for how long."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_server_properties_are_true(broker: BrokerProcess) -> None:
 
 
 def test_clients_that_compare_the_version_find_that_of_rabbitmq(broker: BrokerProcess) -> None:
-    """It says whose answers the broker gives: features are used from some version on."""
+    """The version it claims compatibility with: clients use features from some version on."""
     with RawClient(broker.port) as client:
         client.send(HEADER)
         version = client.expect(methods.ConnectionStart).server_properties["version"]
@@ -131,7 +131,7 @@ def test_the_directory_is_private(broker: BrokerProcess) -> None:
 
 
 def test_a_refused_login_is_answered_however_short_the_limit_of_the_handshake_is(tmp_path: Path) -> None:
-    """The answer is held back for a second, which is the broker's own time and not the client's."""
+    """The answer is delayed for a second, which does not count as the client's time."""
     conf = tmp_path / "rabbitmq.conf"
     conf.write_text("handshake_timeout = 500\n")
     with BrokerProcess(tmp_path / "data", "--config", str(conf)) as broker:

@@ -1,4 +1,4 @@
-"""The order of turns, confirms and changes, over the simulator's loop: a disk that is slow as long as a test wants."""
+"""The order of request batches, confirms and changes, over the simulator's loop, with a disk delay set by a test."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def seeded(patch: Patch | None) -> AbstractContextManager[None]:
 def test_an_unroutable_message_is_confirmed_when_those_before_it_are_durable(
     patch: Patch | None, waiting: list[int]
 ) -> None:
-    """X-01: one confirm speaks for all before it. The two others are wrong, and show that it would be seen."""
+    """X-01: one confirm covers all before it. The two other variants are wrong, and show that the test detects it."""
     with seeded(patch):
         assert result_of(confirmed_on_a_slow_disk) == waiting
 
 
 def test_requests_of_a_client_before_a_change_are_executed_before_it() -> None:
-    """However threads take turns; the wrong way round it shows in some."""
+    """In every interleaving; the wrong order fails in some."""
     assert {result_of(purged_behind_a_publish, seed) for seed in range(8)} == {1}
     with Patch("warren.server.connection:ServerConnection.offload", turn_left_open).applied():
         assert 0 in {result_of(purged_behind_a_publish, seed) for seed in range(8)}

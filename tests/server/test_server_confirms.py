@@ -90,7 +90,7 @@ def disk() -> WaitingFiles:
 
 
 def watching(port: int) -> RawClient:
-    """A client in confirm mode, who is delivered what it publishes."""
+    """A client in confirm mode that consumes what it publishes."""
     client = RawClient(port).log_in().channel(confirms=True)
     client.send_method(1, methods.QueueDeclare(queue="q", durable=True))
     client.expect(methods.QueueDeclareOk)
@@ -104,7 +104,7 @@ def test_a_confirm_is_sent_when_its_epoch_is_durable_and_not_before(tmp_path: Pa
     with serving(tmp_path, disk) as (_, port), watching(port) as client:
         disk.may_sync.clear()
         client.publish(1, "q", b"m")
-        client.expect(methods.BasicDeliver)  # its turn has ended
+        client.expect(methods.BasicDeliver)  # its batch has ended
         assert disk.is_requested.wait(SECONDS_MAX)
         client.send_method(1, methods.BasicQos(prefetch_count=1))
         client.expect(methods.BasicQosOk)  # and no ack before it

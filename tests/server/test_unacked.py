@@ -10,7 +10,7 @@ from warren.server.unacked import Unacked, UnackedRange, UnknownTag
 
 
 def entries_of(unacked: Unacked[str]) -> dict[int, tuple[str, int]]:
-    """Tag by tag: whose, and what the queue calls it."""
+    """Tag by tag: its queue, and the tag within the queue."""
     return spread(unacked.pieces())
 
 

@@ -1,4 +1,4 @@
-"""Patterns of names: found as RabbitMQ finds them, and refused where matching would never end."""
+"""Name patterns: they match as in RabbitMQ, and are refused where matching would not terminate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: the whole table, operation by operation, and what is asked besides."""
+"""Permission checks: the whole table, operation by operation, and topic permissions."""
 
 from __future__ import annotations
 

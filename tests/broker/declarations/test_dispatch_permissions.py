@@ -1,4 +1,4 @@
-"""Who lacks one right that a method needs is refused; who has exactly what it needs is not."""
+"""A client that lacks one right a method needs is refused; one with exactly these rights is not."""
 
 from __future__ import annotations
 

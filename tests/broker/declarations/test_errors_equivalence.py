@@ -1,4 +1,4 @@
-"""Which arguments of a queue that is there are the same."""
+"""Equivalence of the arguments of an existing queue."""
 
 from __future__ import annotations
 

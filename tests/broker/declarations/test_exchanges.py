@@ -1,4 +1,4 @@
-"""Exchanges as clients declare and delete them, and those that go with their last binding."""
+"""Declaring and deleting exchanges, and auto-delete with the last binding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues as clients declare and delete them, and those that go by themselves."""
+"""Declaring and deleting queues, and automatic deletion."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declared(stage: DeclarationsStage, method: methods.QueueDeclare, client_name
 
 
 def routed(stage: DeclarationsStage, name: str) -> bool:
-    """Whether a message to this queue would find it."""
+    """Whether a message to this queue would be routed."""
     default = stage.vhost.routing.exchange("")
     assert default is not None
     return bool(stage.vhost.routing.publish(default.id, name).queues)

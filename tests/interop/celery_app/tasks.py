@@ -1,4 +1,4 @@
-"""What the workers of the interoperability tests can do, and how their application is set up.
+"""The tasks of the interoperability tests, and the setup of their application.
 
     test process ── build(…) ──▶ publishes tasks, awaits results
     worker       ── build(…) ──▶ celery -A tests.interop.celery_app.app worker
@@ -61,7 +61,7 @@ def note(task: Any, diary: str, line: str) -> None:
 
 
 def wait_at_gate(task: Any, gate: str) -> bool:
-    """Say that it has begun, wait for the gate, and return whether the broker had delivered this task before."""
+    """Report the begin, wait for the gate, and return whether the broker had delivered this task before."""
     note(task, f"{gate}.begun", task.request.id)
     with task.app.connection_for_read() as connection, connection.SimpleQueue(gate) as queue:
         queue.get(timeout=HOLD_SECONDS_MAX).ack()

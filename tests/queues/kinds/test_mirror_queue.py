@@ -1,4 +1,4 @@
-"""A second queue that follows the first, and can take its place (BQ-07, QP-04)."""
+"""The mirror queue: a second queue that follows the first, and can replace it (BQ-07, QP-04)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_bq_07_every_call_reaches_both_queues() -> None:
 
 def test_qp_04_the_second_queue_takes_the_place_of_the_first() -> None:
     """BQ-07, QP-04: what was a mirror comes back as the queue. Pending messages are ready again and flagged, in their
-    old places, as after a crash; tags of before are no good."""
+    old places, as after a crash; earlier tags are invalid."""
     it = Mirrored().synchronized()
     it.stage.put(*numbered(0, 6))
     tags = tags_of(it.stage.get(4))

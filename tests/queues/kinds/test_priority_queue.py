@@ -18,7 +18,7 @@ from warren.queues.kinds.priority_queue import LEVEL_SHIFT, PriorityQueue
 
 
 class PagedLevel(MemoryQueue):
-    """A memory queue that says what it is asked about memory, and has steps of paging to make."""
+    """A memory queue that records calls about memory, and has paging steps to do."""
 
     def __init__(self, name: str, log: list[str], steps: int = 0, seconds: float = math.inf) -> None:
         super().__init__()

@@ -249,7 +249,7 @@ def test_after_aborted_changes_that_took_messages_it_has_to_be_opened_again(
 
 
 class LogWriting:
-    """A log that says when it is written to and waited for."""
+    """A log that records writes and waits."""
 
     placed: Sequence[Placed] = ()
 
