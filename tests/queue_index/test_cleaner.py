@@ -288,7 +288,7 @@ def test_a_run_whose_position_is_gone_is_found_in_the_store_without_applying_any
     cleaner_stage.publish(100, 4)  # the store is behind again
     assert run.block and cleaner_stage.database.store.applied.epoch < cleaner_stage.database.log.durable
     monkeypatch.setattr(cleaner_stage.database, "_unapplied", None)
-    monkeypatch.setattr(cleaner_stage.database, "_now", None)
+    monkeypatch.setattr(cleaner_stage.database, "_latest", None)
     assert cleaner_stage.index.contents(QUEUE, run, 0, run.count) == contents
 
 
