@@ -1,9 +1,9 @@
-"""Clients of a broker whose power will be cut: each has queues of its own, and knows what must be there of them.
+"""Clients of a broker whose power will be cut: each has queues of its own, and a model of their contents.
 
     Shopkeeper   orders, timed (expires to dead), short (four at most, to dead), free (not durable), dead
     Clerk        jobs (deleted and declared again now and then), ranks (priorities)
 
-What they do is done to plain queues first (`plain_queues`): those say what must come of it, and what a restart finds.
+Each operation is applied to plain queues first (`plain_queues`): they define its result, and what a restart finds.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LONG_MS = 10**10  # no wait of a thread is so long
 SMALL, LARGE = (5, 40, 90), (120, 300, 1300)  # the large ones go to the message store
 
 
-class Held(NamedTuple):
-    """A message in a client's hands."""
+class Unacked(NamedTuple):
+    """An unacknowledged message of a client."""
 
     message: Plain
     tag: int
@@ -40,7 +40,7 @@ class Held(NamedTuple):
 
 class Client:
     queues: ClassVar[dict[str, PlainQueue]]
-    has_time = False  # whether its messages may expire: the clock is moved by whoever has such
+    has_time = False  # whether its messages may expire: only such a client moves the clock
 
     def __init__(self, seed: int, clock: ManualClock) -> None:
         self._seed = seed
@@ -60,7 +60,7 @@ class Client:
         """Declare the queues, those that are there and those that are not."""
         self.broker = broker
         self.handles: dict[str, QueueHandle] = {}
-        self.hands: dict[str, list[Held]] = {name: [] for name in self.queues}
+        self.hands: dict[str, list[Unacked]] = {name: [] for name in self.queues}
         self._newest = Epoch(0)
         for name, queue in self.model.by_name.items():
             for level in range(1, queue.max_priority + 1):
@@ -69,12 +69,12 @@ class Client:
             self.model.begun(name)
             self.coming()
             self._declare(name)
-            self.told()
+            self.note_durable()
 
     def work(self, times: int) -> None:
         for _ in range(times):
             self.rng.choice(self.doings())()
-            self.told()
+            self.note_durable()
 
     def stopping(self, name: str) -> None:
         """The broker is about to stop this queue."""
@@ -82,8 +82,8 @@ class Client:
         self.coming()
 
     def stopped(self) -> None:
-        """All that was said of the stop is durable."""
-        self.states.told(Epoch(0), Epoch(0))
+        """The records of the stop are durable."""
+        self.states.note_durable(Epoch(0), Epoch(0))
 
     def doings(self) -> list[Callable[[], None]]:
         return [*[self.put] * 4, *[self.get] * 4, *[self.settle] * 5, self.page, self.sync]
@@ -119,18 +119,18 @@ class Client:
         assert list(found_of(fetched)) == wanted, f"{name}: got {short(found_of(fetched))}, not {short(wanted)}"
         tags = [tag for each in fetched for tag in range(*each.tags)]
         self.model.handed(taken)
-        self.hands[name] += [Held(message, tag) for message, tag in zip(taken, tags, strict=True)]
+        self.hands[name] += [Unacked(message, tag) for message, tag in zip(taken, tags, strict=True)]
         self._note("get")
 
     def settle(self) -> None:
-        """Some of what is in hand, in any order."""
-        names = [name for name, held in self.hands.items() if held]
+        """Settle some of the unacknowledged messages, in any order."""
+        names = [name for name, unacked in self.hands.items() if unacked]
         if not names:
             return
         name = self.rng.choice(names)
-        held = self.hands[name]
-        going = sorted(self.rng.sample(held, self.rng.randrange(1, len(held) + 1)), key=lambda each: each.tag)
-        self.hands[name] = [each for each in held if each not in going]
+        unacked = self.hands[name]
+        going = sorted(self.rng.sample(unacked, self.rng.randrange(1, len(unacked) + 1)), key=lambda each: each.tag)
+        self.hands[name] = [each for each in unacked if each not in going]
         settlement = self.rng.choice(["ack", "ack", "requeue", "reject", "reject"])
         messages = [each.message for each in going]
         if settlement == "ack":
@@ -151,7 +151,7 @@ class Client:
 
     def sync(self) -> None:
         self.broker.storage.log.wait(self._newest)
-        self.states.told(Epoch(0), Epoch(0))  # whatever the log says
+        self.states.note_durable(Epoch(0), Epoch(0))  # regardless of the log
         self._note("sync")
 
     def purge(self, name: str) -> None:
@@ -163,7 +163,7 @@ class Client:
         self._note("purge")
 
     def fail(self, name: str) -> None:
-        """Something goes wrong within a queue; it is made again from what it wrote."""
+        """A queue fails; it is restarted from what it wrote."""
 
         def act(work: UnitOfWork) -> None:
             work.touch(handle.serving())
@@ -185,10 +185,10 @@ class Client:
     def coming(self) -> None:
         self.states.coming(self.model.standing())
 
-    def told(self) -> None:
+    def note_durable(self) -> None:
         """The call has returned."""
         self._newest = max(self._newest, *(handle.epoch for handle in self.handles.values()))
-        self.states.told(self._newest, self.broker.database.log.durable)
+        self.states.note_durable(self._newest, self.broker.database.log.durable)
 
     def judge(self, found: Standing, was_begun: bool) -> None:
         missing = self.sure - set(found)
@@ -196,7 +196,7 @@ class Client:
         self.states.judge(found, was_begun)
 
     def copied(self, clock: ManualClock, found: Standing) -> Client:
-        """The client after a restart: what is there now was acknowledged, and has been looked at."""
+        """The client after a restart: what is there now is acknowledged, and has been checked."""
         other = type(self)(self._seed + len(self.states), clock)
         other._count, other._made = self._count, dict(self._made)
         for name, queue in other.model.by_name.items():
@@ -210,12 +210,16 @@ class Client:
         return Plain(body, due_ms=known.due_ms, priority=known.priority, was_delivered=True)
 
     def _declare(self, name: str) -> None:
-        asked = self.queues[name]
+        declared = self.queues[name]
         arguments = QueueArguments(
-            asked.ttl_ms, None, asked.max_length, dead_letter=asked.dead_letter, max_priority=asked.max_priority or None
+            declared.ttl_ms,
+            None,
+            declared.max_length,
+            dead_letter=declared.dead_letter,
+            max_priority=declared.max_priority or None,
         )
-        self.handles[name] = self.broker.declare(name, asked.durable, arguments)
-        if asked.durable:
+        self.handles[name] = self.broker.declare(name, declared.durable, arguments)
+        if declared.durable:
             self.sure.add(name)
 
     def _targets(self) -> list[str]:
@@ -244,7 +248,7 @@ class Shopkeeper(Client):
         return [*super().doings(), self.pass_time, partial(self.fail, self.rng.choice(["orders", "timed"]))]
 
     def pass_time(self) -> None:
-        """Much time goes by, and a queue is looked at. Nobody else has queues with time."""
+        """The clock advances a lot, and one queue is checked. No other client has queues with a TTL."""
         name = self.rng.choice(["timed", "timed", "orders"])
         self.clock.advance_ns(2 * LONG_MS * 1_000_000)
         self.model.expire(name, wall_ms(self.clock))

@@ -1,4 +1,4 @@
-"""A backing queue that fails when it is told to."""
+"""A backing queue that fails on request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Faults:
     def __init__(self) -> None:
         self.once: dict[str, BaseException] = {}
         self.always: dict[str, BaseException] = {}
-        self.made = 0
+        self.created_count = 0
 
     def over(self, queue: BackingQueue) -> BackingQueue:
-        self.made += 1
+        self.created_count += 1
         return cast(BackingQueue, FaultyQueue(queue, self))
 
     def check(self, name: str) -> None:

@@ -1,9 +1,9 @@
-"""Queues as plain lists: what a broker promises, said in as few lines as can be. The oracle of crash tests.
+"""Queues as plain lists: the promises of a broker in as few lines as possible. The oracle of crash tests.
 
     put · get · ack · requeue · reject · expire · purge · page       what a client sees while the broker runs
     stopped · begun · failed                                         what stops, starts and failures make of it
-    standing()                                                       what a restart has to find if the power goes now
-    States                                                           … or before, as far as nobody was told of more
+    standing()                                                       what a restart must find after a power cut now
+    States                                                           … or earlier, down to the last acknowledged state
 
 A message is ready or pending, in one list by the order in which it came. Of a queue that did not stop cleanly all that
 is found counts as delivered before; after a clean stop only what was.
@@ -37,7 +37,7 @@ class PlainQueue:
     max_length: int | None = None
     dead_letter: str | None = None
     max_priority: int = 0
-    rejects: bool = False  # what is over the limit, instead of letting go of the oldest
+    rejects: bool = False  # what is over the limit, instead of dropping the oldest
     is_clean: bool = False  # the last thing that it wrote was that it stopped
     levels_begun: int = 0  # … but these levels have begun again
     messages: list[Plain] = field(default_factory=list)
@@ -60,8 +60,8 @@ class PlainQueue:
         self.messages = [each for each in self.messages if id(each) not in gone]
 
     def found(self) -> tuple[Found, ...]:
-        kept = [each for each in self.in_order() if self.durable and each.persistent]
-        return tuple((each.body, each.was_delivered or not self._is_clean_at(each.priority)) for each in kept)
+        survivors = [each for each in self.in_order() if self.durable and each.persistent]
+        return tuple((each.body, each.was_delivered or not self._is_clean_at(each.priority)) for each in survivors)
 
     def _is_clean_at(self, level: int) -> bool:
         return self.is_clean and level >= self.levels_begun
@@ -99,7 +99,7 @@ class PlainQueues:
         return any(most is not None and len(queue.ready()) + count > most for most, queue in limits)
 
     def get(self, name: str, count: int, now_ms: int) -> list[Plain]:
-        """What is expired at the head goes first. Whether each was delivered before is to be asked before `handed`."""
+        """What is expired at the head goes first. Read `was_delivered` of each before `handed`."""
         self.expire(name, now_ms)
         return self[name].ready()[:count]
 
@@ -133,7 +133,7 @@ class PlainQueues:
         self[name].is_clean = True
 
     def begun(self, name: str) -> None:
-        """By whoever finds it, after any stop."""
+        """A process has started the queue, after any stop."""
         queue = self[name]
         queue.messages = [each for each in queue.messages if queue.durable and each.persistent]
         for each in queue.messages:
@@ -141,7 +141,7 @@ class PlainQueues:
         queue.is_clean, queue.levels_begun = False, 0
 
     def failed(self, name: str) -> None:
-        """Its present life has ended, and the next one found what was written."""
+        """The present incarnation has ended, and the next one found what was written."""
         self[name].is_clean = False
         self.begun(name)
 
@@ -165,11 +165,11 @@ class PlainQueues:
 
 
 class States:
-    """What a restart may find behind each thing that somebody did, one after the other.
+    """The states that a restart may find: one after each step of a client, in order.
 
     A session is whole or not there, and sessions of one client follow one another: so what is found is one of these,
-    not older than the newest of which the client was told, or could know, that it is durable. Each is noted before the
-    call that leads to it: it may be durable before that returns.
+    not older than the newest one whose durability the client knows or can infer. Each state is noted before the call
+    that leads to it, because it may be durable before the call returns.
     """
 
     def __init__(self, first: Standing) -> None:
@@ -187,7 +187,7 @@ class States:
     def coming(self, state: Standing) -> None:
         self._states.append(state)
 
-    def told(self, epoch: int, durable: int) -> None:
+    def note_durable(self, epoch: int, durable: int) -> None:
         """The call has returned, and what was done by it is durable with this epoch; this one is, by now."""
         self._marks.append((len(self._states) - 1, epoch))
         self._durable = max(self._durable, durable)
@@ -197,8 +197,8 @@ class States:
         return max(state for state, epoch in self._marks if epoch <= self._durable)
 
     def judge(self, found: Standing, was_begun: bool = False) -> None:
-        """An error if it is none of those that it may be. `was_begun`: by somebody whose start was cut short; of some
-        queues he may have written that their stop is not clean any more."""
+        """Raise if the state is not an allowed one. `was_begun`: by a process whose start was cut short; it may have
+        recorded of some queues that their stop is not clean any more."""
         own = {name: found.get(name, ()) for name in self.last}
         allowed = self._states[self.acknowledged :]
         if own in allowed or (was_begun and any(_is_or_flagged(own, state) for state in allowed)):
@@ -213,9 +213,9 @@ class States:
 def _is_or_flagged(found: Standing, state: Standing) -> bool:
     """The same messages, and perhaps more flags."""
     return all(
-        [body for body, _ in found[name]] == [body for body, _ in held]
-        and all(flag or not wanted for (_, flag), (_, wanted) in zip(found[name], held, strict=True))
-        for name, held in state.items()
+        [body for body, _ in found[name]] == [body for body, _ in contents]
+        and all(flag or not wanted for (_, flag), (_, wanted) in zip(found[name], contents, strict=True))
+        for name, contents in state.items()
     )
 
 

@@ -1,7 +1,7 @@
 """All of the queue side on a machine whose power can be cut at any step: catalog, index, message stores, queues.
 
     stage = QueueCrashStage()
-    steps = stage.play(7, lives.body)                  clients and upkeep take turns by the seed
+    steps = stage.play(7, lives.body)                  clients and upkeep alternate by the seed
     stage.play(7, lives.body, cut_at=20)               the same again, and the power goes before step 20
     after = stage.crashed(REORDERED, 20)               what is left; `stage.kill()`: the process alone is dead
 
@@ -9,7 +9,7 @@ Files are of 4 KiB, runs of four messages, queues keep two positions in memory w
 bytes on go to the message store: so few messages roll, page, move and collect. A commit of SQL and a batch of the store
 are steps like those of the disk.
 
-Nothing happens by itself: garbage is looked for, and time looked at, when a client or the upkeep says so.
+No background work: garbage collection and expiry run only when a client or the upkeep calls them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SETTINGS = QueueSettings(restarts_max=1000)
 
 @dataclass(slots=True)
 class Broker:
-    """One life of it, open."""
+    """One run of the process, open."""
 
     database: Database
     catalog: Catalog
@@ -72,7 +72,7 @@ class Broker:
         self.catalog.close()
         self.database.close()
 
-    # -- what a test looks at ------------------------------------------------------------------------------------
+    # -- what a test checks --------------------------------------------------------------------------------------
 
     def take_all(self, handle: QueueHandle) -> list[Fetched]:
         """Everything that is there, expired or not."""
@@ -94,15 +94,15 @@ class Broker:
         return standing
 
     def check(self) -> None:
-        """Nobody has anything to complain about."""
-        told = [*self.vhost.problems, *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
-        told += [*self.storage.stores.collector.alarms(), *self.storage.stores.transient_collector.alarms()]
-        assert not told, told
+        """No component reports a problem."""
+        all_problems = [*self.vhost.problems, *self.catalog.problems, *self.storage.alarms(), *self.database.problems]
+        all_problems += [*self.storage.stores.collector.alarms(), *self.storage.stores.transient_collector.alarms()]
+        assert not all_problems, all_problems
 
     # -- what an operator, or time, does -------------------------------------------------------------------------
 
     def page(self, handle: QueueHandle) -> None:
-        """Let nothing of it stay in memory that need not."""
+        """Page out everything that may be paged."""
         handle.set_target(0.0)
         while handle.page():
             continue
@@ -115,7 +115,7 @@ class Broker:
         self.reflect()
 
     def pause(self) -> None:
-        """The store gets nothing any more: what is written is in the log only, until somebody wants it reflected."""
+        """The store receives nothing any more: writes are in the log only, until `reflect`."""
         assert self.database.reflection is not None
         self.database.reflection.pause()
 
@@ -132,9 +132,9 @@ class Broker:
     def collect(self) -> int:
         """How many files of the message stores went."""
         stores = self.storage.stores
-        kept, transient = stores.collector.run(), stores.transient_collector.run()
-        self.done.update({"files collected": len(kept.released), "units moved": kept.copied_units})
-        return len(kept.released) + len(transient.released)
+        durable_run, transient = stores.collector.run(), stores.transient_collector.run()
+        self.done.update({"files collected": len(durable_run.released), "units moved": durable_run.copied_units})
+        return len(durable_run.released) + len(transient.released)
 
     def tidy(self) -> None:
         """All that upkeep can do."""

@@ -61,7 +61,7 @@ class RoutedStage(BrokerStage):
         self.queue_api.reject(self.vhost.find_queue(name), settling(self.take(name, count)))
 
     def read(self, name: str) -> list[tuple[bytes, Properties, Origin]]:
-        """Everything, acknowledged: body, properties, and what a consumer is told of where it came from."""
+        """Fetch and acknowledge everything: body, properties, and the origin as a consumer sees it."""
         handle = self.vhost.find_queue(name)
         delivery = self.queue_api.get(handle, 1000)
         if delivery is None:

@@ -1,4 +1,4 @@
-"""A vhost with queues on a memory disk, with a clock that moves when it is told to, and backing queues of any kind."""
+"""A vhost with queues on a memory disk, with a manual clock, and backing queues of any kind."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BrokerStage(CatalogStage):
         return delivery
 
     def pass_ms(self, ms: int) -> None:
-        """Time goes by, and whatever is due happens."""
+        """Advance the clock and run everything that is due."""
         self.clock.advance_ns(ms * 1_000_000)
         while self.vhost.timers.run_due():
             continue
@@ -83,7 +83,7 @@ class BrokerStage(CatalogStage):
 
 
 class Waiter:
-    """Somebody in line who remembers what he was handed. Is a `Getter`."""
+    """A waiting `Getter` that records what it receives."""
 
     def __init__(self, count: int = 1, has_gone: bool = False) -> None:
         self.count = count

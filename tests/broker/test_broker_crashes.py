@@ -4,7 +4,7 @@
 
 Bytes in, bytes out: only the sockets, the disk, the clock and the threads are the simulator's (`testing/broker_*`). A
 state that fails prints itself, `broker:seed/step/model/chance`, and is run again by
-`python -m tools.simulator.campaign --repro SPEC`; it joins KNOWN below. `make simulate` takes as many as asked for.
+`python -m tools.simulator.campaign --repro SPEC`; it joins KNOWN below. `make simulate` runs any number of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEEDS = 2, 6, 7, 9  # together they do everything that clients can
 STEPS_PER_SEED = 9
 
 KNOWN = (
-    # A queue that refuses dropped what was given back to it, though it was confirmed (broker/queue.py, is_over).
+    # A queue with reject-publish dropped requeued messages, though confirmed (broker/queue.py, is_over).
     "broker:4/1000000/synced/149756",
 )
 
@@ -64,22 +64,22 @@ def test_a_power_cut_loses_nothing_that_was_confirmed_and_brings_nothing_back_th
     that was answered is there, and what was deleted is not."""
     steps = len(broker_steps(seed))
     wrong = [
-        told
+        problems
         for step in range(seed, steps, steps // STEPS_PER_SEED)
-        for told in violations(group_at(BROKER, seed, step))
+        for problems in violations(group_at(BROKER, seed, step))
     ]
     wrong += violations(group_at(BROKER, seed, NEVER))  # the end
     assert not wrong, "\n".join(wrong)
 
 
 def violations(specs: Iterable[Spec]) -> list[str]:
-    simulator, told = BrokerSimulator(), []
+    simulator, problems = BrokerSimulator(), []
     for spec in specs:
         try:
             simulator.run_state(spec)
         except Violation as violation:
-            told.append(str(violation))
-    return told
+            problems.append(str(violation))
+    return problems
 
 
 @pytest.mark.parametrize("spec", KNOWN)

@@ -1,4 +1,4 @@
-"""Who is told when an epoch is durable, without waiting."""
+"""Confirms: callbacks run when an epoch is durable, without a waiting thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from warren.base.threads import Background, SystemThreads
 from warren.broker.confirms import Confirms
 
 
-def test_all_are_told_in_order_when_the_newest_is_durable() -> None:
+def test_all_callbacks_run_in_order_when_the_newest_is_durable() -> None:
     waited: list[Epoch] = []
-    told: list[int] = []
+    notified: list[int] = []
     may_go, waits = threading.Event(), threading.Event()
 
     def wait(epoch: Epoch) -> None:
@@ -21,29 +21,29 @@ def test_all_are_told_in_order_when_the_newest_is_durable() -> None:
         waited.append(epoch)
 
     confirms = Confirms(SystemThreads(), wait)
-    confirms.add(Epoch(1), lambda error: told.append(1))
+    confirms.add(Epoch(1), lambda error: notified.append(1))
     assert waits.wait(10)
     for number in (2, 3, 4):  # they come while the first is on its way: one wait for all of them
-        confirms.add(Epoch(number), lambda error, number=number: told.append(number))  # type: ignore[misc]
-    assert told == []
+        confirms.add(Epoch(number), lambda error, number=number: notified.append(number))  # type: ignore[misc]
+    assert notified == []
     may_go.set()
     confirms.stop()
-    assert (waited, told) == ([1, 4], [1, 2, 3, 4])
+    assert (waited, notified) == ([1, 4], [1, 2, 3, 4])
 
 
-def test_a_failure_is_told_too() -> None:
-    failure, told = SyncFailed("no"), list[BaseException | None]()
+def test_a_failure_is_reported_too() -> None:
+    failure, notified = SyncFailed("no"), list[BaseException | None]()
 
     def wait(epoch: Epoch) -> None:
         raise failure
 
     confirms = Confirms(SystemThreads(), wait)
-    confirms.add(Epoch(1), told.append)
+    confirms.add(Epoch(1), notified.append)
     confirms.stop()
-    assert told == [failure]
+    assert notified == [failure]
 
 
-def test_nobody_asked_and_nothing_was_started() -> None:
+def test_without_a_callback_nothing_is_started() -> None:
     Confirms(SystemThreads(), lambda epoch: None).stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "warren-confirms"]
 

@@ -1,4 +1,4 @@
-"""Who gets what is ready (checklist QP-06)."""
+"""Which consumer receives ready messages (checklist QP-06)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warren.queues.backing_queue import Fetched
 
 
 class Taker:
-    """A consumer with room for so many. Is a `Consumer`."""
+    """A consumer with credit for so many. Is a `Consumer`."""
 
     def __init__(self, room: int, priority: int = 0, is_exclusive: bool = False) -> None:
         self.left = room
@@ -69,14 +69,14 @@ def test_one_consumer_takes_all_it_has_room_for_in_one_piece() -> None:
     assert (taker.pieces, len(ready.left)) == ([700], 300)
 
 
-def test_two_consumers_take_turns_message_by_message() -> None:
+def test_two_consumers_alternate_message_by_message() -> None:
     """QP-06: fair round robin."""
     one, other = Taker(100), Taker(100)
     Ready(6).to(among(one, other))
     assert (one.took, other.took) == ([0, 2, 4], [1, 3, 5])
 
 
-def test_the_turn_goes_on_where_it_was() -> None:
+def test_round_robin_continues_where_it_was() -> None:
     one, other = Taker(100), Taker(100)
     consumers = among(one, other)
     for _ in range(4):
@@ -92,7 +92,7 @@ def test_of_very_many_each_gets_pieces_and_about_as_many_as_the_other() -> None:
     assert max(one.pieces) == PIECE_MAX > FEW
 
 
-def test_who_has_no_room_is_passed_over() -> None:
+def test_a_consumer_without_credit_is_skipped() -> None:
     full, free = Taker(1), Taker(10)
     Ready(5).to(among(full, free))
     assert (full.took, free.took) == ([0], [1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""Dead letters: moved in one session, with a note, and not for ever in a circle."""
+"""Dead letters: moved in one session, with death headers, and not endlessly in a cycle."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_target_may_be_declared_later(stage: BrokerStage) -> None:
     assert stage.get("later") == [b"1"]
 
 
-def test_what_goes_round_by_itself_is_dropped(stage: BrokerStage) -> None:
+def test_an_automatic_cycle_is_dropped(stage: BrokerStage) -> None:
     stage.queue("a", message_ttl_ms=10, dead_letter="b")
     stage.queue("b", message_ttl_ms=10, dead_letter="a")
     stage.put(b"1", to="a")
@@ -98,7 +98,7 @@ def test_what_goes_round_by_itself_is_dropped(stage: BrokerStage) -> None:
     assert (stage.length("a"), stage.length("b")) == (0, 0)
 
 
-def test_what_somebody_rejects_may_go_round(stage: BrokerStage) -> None:
+def test_a_cycle_with_a_rejection_is_allowed(stage: BrokerStage) -> None:
     """The usual retry: rejected to a queue where it waits, expired back."""
     work = stage.queue("work", dead_letter="later")
     stage.queue("later", message_ttl_ms=10, dead_letter="work")

@@ -58,7 +58,7 @@ def test_properties_come_out_as_those_of_rabbitmq(before: Properties, death: Dea
     assert write_death_properties(write_properties(before), death).properties == after
 
 
-def test_a_second_death_of_the_same_kind_is_counted_and_keeps_what_was_told_of_the_first() -> None:
+def test_a_second_death_of_the_same_kind_is_counted_and_keeps_the_facts_of_the_first() -> None:
     """RabbitMQ 3.10.8, too: the order of the entry's fields, and the time of the first."""
     death = DeathEvent("loop", "rejected", 0x6AFACF77, "", "loop", "loop")
     once = write_death_properties(write_properties(Properties(headers={"CC": ["dead"]})), death)
@@ -104,8 +104,8 @@ def test_everything_but_headers_and_expiration_stays(before: Properties, body: b
     assert write_table(after.headers or {}) == write_table(dead_lettered.headers)
     own = {"x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"}
     gone = own if new_key is None else own | {"CC"}
-    kept = {name: value for name, value in (before.headers or {}).items() if name not in gone}
-    assert {name: value for name, value in (after.headers or {}).items() if name not in own} == kept
+    unchanged = {name: value for name, value in (before.headers or {}).items() if name not in gone}
+    assert {name: value for name, value in (after.headers or {}).items() if name not in own} == unchanged
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=40).map(lambda tail: wire(b"body", headers={"a": 1})[:30] + tail))
@@ -119,7 +119,7 @@ def test_bytes_that_are_no_content_are_refused_and_nothing_else_happens(content:
 
 
 def test_texts_need_not_be_text() -> None:
-    """RabbitMQ does not look into them: nor do we, or the message could not be moved."""
+    """Neither RabbitMQ nor Warren parses them; otherwise the message could not be moved."""
     raw = b"\x05\x00" + b"\x02\xff\xfe" + b"\x03\xff10"  # correlation-id, expiration
     dead_lettered = write_death_properties(raw, DEATH)
     assert dead_lettered.properties[:2] == b"\x24\x00" and dead_lettered.properties.endswith(b"\x02\xff\xfe")
@@ -143,29 +143,29 @@ def test_messages_alike_are_opened_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_client_may_write_what_it_likes_into_x_death() -> None:
     ours = {"count": Long(4), "queue": "work", "reason": "expired"}
     for junk in ("text", 7, {"queue": 5}, ["deep"], None):
-        told = with_death({"x-death": [junk, ours]}, DEATH, None)
-        assert told["x-death"] == [ours | {"count": Long(5)}, junk]
+        headers = with_death({"x-death": [junk, ours]}, DEATH, None)
+        assert headers["x-death"] == [ours | {"count": Long(5)}, junk]
         assert not is_circle("other", [ours, junk])
     for count in ("4", None, True, -3):
-        told = with_death({"x-death": [ours | {"count": count}]}, DEATH, None)
-        assert told["x-death"][0]["count"] == Long(1)
+        headers = with_death({"x-death": [ours | {"count": count}]}, DEATH, None)
+        assert headers["x-death"][0]["count"] == Long(1)
 
 
 def test_no_death_is_dropped_or_a_cycle_would_not_be_noticed() -> None:
     """Issue 12, number 4: 64 were kept."""
     many = [{"queue": f"q{number}", "reason": "expired", "count": Long(1)} for number in range(200)]
-    told = with_death({"x-death": many}, DEATH, None)
-    assert [each["queue"] for each in told["x-death"]] == ["work", *(each["queue"] for each in many)]
-    assert is_circle("q199", told["x-death"])
+    headers = with_death({"x-death": many}, DEATH, None)
+    assert [each["queue"] for each in headers["x-death"]] == ["work", *(each["queue"] for each in many)]
+    assert is_circle("q199", headers["x-death"])
 
 
 def entries(*deaths: str) -> list[dict[str, Any]]:
     """`queue`, or `queue=count`, each rejected; the position is in the entry."""
-    told: list[dict[str, Any]] = []
+    deaths_table: list[dict[str, Any]] = []
     for at, (queue, _, count) in enumerate(each.partition("=") for each in deaths):
         more = {"count": Long(int(count))} if count else {}
-        told.append({"queue": queue, "reason": "rejected", "at": at, **more})
-    return told
+        deaths_table.append({"queue": queue, "reason": "rejected", "at": at, **more})
+    return deaths_table
 
 
 # What RabbitMQ 3.10.8 counts of foreign entries; it turns the order of those behind the first round at each death.
@@ -187,26 +187,26 @@ MERGED = [
 def test_entries_of_one_queue_and_reason_are_merged(
     before: list[dict[str, Any]], after: list[tuple[str, int | None, int | None]]
 ) -> None:
-    told = with_death({"x-death": before}, DEATH._replace(reason="rejected"), None)["x-death"]
-    assert [(each["queue"], each.get("count"), each.get("at")) for each in told] == after
+    deaths_table = with_death({"x-death": before}, DEATH._replace(reason="rejected"), None)["x-death"]
+    assert [(each["queue"], each.get("count"), each.get("at")) for each in deaths_table] == after
 
 
 def test_entries_that_differ_in_their_reason_are_not_merged() -> None:
     before = [{"queue": "a", "reason": "expired"}, {"queue": "a", "reason": "rejected"}]
-    told = with_death({"x-death": before}, DEATH, None)["x-death"]
-    assert [(each["queue"], each["reason"]) for each in told[1:]] == [("a", "expired"), ("a", "rejected")]
+    deaths_table = with_death({"x-death": before}, DEATH, None)["x-death"]
+    assert [(each["queue"], each["reason"]) for each in deaths_table[1:]] == [("a", "expired"), ("a", "rejected")]
 
 
-def test_a_circle_is_one_only_without_a_rejection_or_a_strangers_entry_in_it() -> None:
-    def told(*deaths: tuple[str, str]) -> list[dict[str, str]]:
+def test_a_circle_is_one_only_without_a_rejection_or_a_foreign_entry_in_it() -> None:
+    def deaths_table(*deaths: tuple[str, str]) -> list[dict[str, str]]:
         return [{"queue": queue, "reason": reason} for queue, reason in deaths]
 
-    assert is_circle("a", told(("a", "expired")))
-    assert not is_circle("b", told(("a", "expired")))
-    assert is_circle("a", told(("b", "maxlen"), ("a", "delivery_limit")))
-    assert not is_circle("a", told(("b", "expired"), ("a", "rejected")))
-    assert not is_circle("a", told(("c", "expired"), ("b", "rejected"), ("a", "expired")))
-    assert is_circle("a", told(("b", "expired"), ("a", "expired"), ("c", "rejected")))
-    assert not is_circle("a", told(("a", "rejected")))
-    assert not is_circle("a", [*told(("b", "expired")), "junk", *told(("a", "expired"))])
+    assert is_circle("a", deaths_table(("a", "expired")))
+    assert not is_circle("b", deaths_table(("a", "expired")))
+    assert is_circle("a", deaths_table(("b", "maxlen"), ("a", "delivery_limit")))
+    assert not is_circle("a", deaths_table(("b", "expired"), ("a", "rejected")))
+    assert not is_circle("a", deaths_table(("c", "expired"), ("b", "rejected"), ("a", "expired")))
+    assert is_circle("a", deaths_table(("b", "expired"), ("a", "expired"), ("c", "rejected")))
+    assert not is_circle("a", deaths_table(("a", "rejected")))
+    assert not is_circle("a", [*deaths_table(("b", "expired")), "junk", *deaths_table(("a", "expired"))])
     assert not is_circle("a", "text")

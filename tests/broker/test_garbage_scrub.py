@@ -1,4 +1,4 @@
-"""The scrub: every message on disk is read, a little at a time, and what is damaged is told once it is certain."""
+"""The scrub: every message on disk is read, a little at a time; damage is reported once it is certain."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from warren.queue_index.history_format import DequeueReason
 class ScrubStage:
     def __init__(self) -> None:
         self.below = StoreStage()
-        self.told: list[tuple[QueuePlace, SequenceId]] = []
+        self.reported: list[tuple[QueuePlace, SequenceId]] = []
         self.open()
 
     def open(self) -> None:
         below = self.below
         queues = lambda: [A.queue, B.queue]  # noqa: E731
-        self.scrub = Scrub(below.database, below.store, queues, below.stage.clock, self._tell)
+        self.scrub = Scrub(below.database, below.store, queues, below.stage.clock, self._report)
 
-    def _tell(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
-        self.told.append((place, first))
+    def _report(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
+        self.reported.append((place, first))
 
     def spoil(self, mark: bytes) -> None:
         """Flip a bit wherever the mark stands in the log."""
@@ -53,11 +53,11 @@ def test_a_pass_is_done_in_steps_and_begins_again_a_day_later() -> None:
     assert stage.scrub.passes == 1
     stage.below.stage.clock.advance_ns(int(EVERY_SECONDS * 1e9) + 1)
     stage.scrub.step()
-    assert (stage.scrub.passes, stage.told) == (2, [])
+    assert (stage.scrub.passes, stage.reported) == (2, [])
     stage.below.close()
 
 
-def test_damaged_contents_are_told_with_their_queue_and_the_others_are_read() -> None:
+def test_damaged_contents_are_reported_with_their_queue_and_the_others_are_read() -> None:
     stage = ScrubStage()
     stage.below.publish([b"good" * 2000], A)
     run = stage.below.publish([b"spoiled" * 2000], B)[B]
@@ -66,7 +66,7 @@ def test_damaged_contents_are_told_with_their_queue_and_the_others_are_read() ->
     stage.spoil(b"spoiledspoiled")
     stage.open()
     stage.scrub.step()
-    assert stage.told == [(B, run.first)]
+    assert stage.reported == [(B, run.first)]
     stage.below.close()
 
 
@@ -80,5 +80,5 @@ def test_what_is_acknowledged_while_it_is_read_is_no_damage() -> None:
     changes = stage.below.queues.begin()
     changes.dequeue(A, run, 1, [(run.first, run.end)], DequeueReason.ACKED)
     stage.below.log.wait(changes.end())
-    assert list(stage.scrub._check(A.queue, rows)) and stage.told == []
+    assert list(stage.scrub._check(A.queue, rows)) and stage.reported == []
     stage.below.close()

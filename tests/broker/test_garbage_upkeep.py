@@ -1,4 +1,4 @@
-"""Upkeep beside traffic: what it sums, and whom it holds back while it fails."""
+"""Upkeep beside traffic: what it sums, and what it blocks while it fails."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SECONDS_MAX = 30.0
 
 @pytest.fixture
 def stage() -> Iterator[BrokerStage]:
-    made = BrokerStage().up()
-    yield made
-    made.down()
+    new_stage = BrokerStage().up()
+    yield new_stage
+    new_stage.down()
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -42,7 +42,7 @@ def failing(stage: BrokerStage) -> GarbageUpkeep:
     return upkeep
 
 
-def test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back(stage: BrokerStage) -> None:
+def test_a_pass_that_raises_anything_is_an_alarm_and_blocks_no_publisher(stage: BrokerStage) -> None:
     upkeep = failing(stage)
     until(lambda: bool(upkeep.alarms()))
     assert "garbage is not cleared away: unexpected ValueError('a defect')" in upkeep.alarms()[0]
@@ -59,7 +59,7 @@ def test_the_next_good_pass_clears_the_alarm(stage: BrokerStage) -> None:
     assert stage.storage.alarms() == []
 
 
-def test_a_thread_that_is_gone_holds_no_publisher_back(stage: BrokerStage) -> None:
+def test_a_thread_that_is_gone_blocks_no_publisher(stage: BrokerStage) -> None:
     upkeep = stage.storage.upkeep
     gone = threading.Thread(target=int)
     gone.start()
@@ -69,7 +69,7 @@ def test_a_thread_that_is_gone_holds_no_publisher_back(stage: BrokerStage) -> No
     assert not upkeep.is_behind()
 
 
-def test_passes_that_fail_come_less_and_less_often_however_often_they_are_asked_for(stage: BrokerStage) -> None:
+def test_passes_that_fail_back_off_even_if_they_are_requested_often(stage: BrokerStage) -> None:
     upkeep = failing(stage)
     until(lambda: upkeep.rounds == 1)
     for _ in range(100):
@@ -126,11 +126,11 @@ def test_reading_what_is_alive_beside_declarations_does_not_fail(stage: BrokerSt
     assert errors == []
 
 
-def test_messages_are_scrubbed_although_every_round_is_a_pass_that_was_asked_for(stage: BrokerStage) -> None:
-    """A busy broker asks for passes all the time: the scrub must not wait for a quiet round."""
+def test_messages_are_scrubbed_although_every_round_is_a_requested_pass(stage: BrokerStage) -> None:
+    """A busy broker requests passes all the time: the scrub must not wait for a quiet round."""
     upkeep, scrubbed = stage.storage.upkeep, list[int]()
     upkeep._scrub = lambda: scrubbed.append(upkeep.rounds)
-    upkeep.begin(1e6)  # no round comes by itself
+    upkeep.begin(1e6)  # no round starts on the timer
     for passes in range(1, 4):
         upkeep.request_pass()
         until(lambda passes=passes: upkeep.rounds >= passes)  # type: ignore[misc]

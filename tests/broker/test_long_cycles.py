@@ -1,4 +1,4 @@
-"""Dead-lettering through very many queues: bounded in each unit of work, and at an end however long a cycle is."""
+"""Dead-lettering through very many queues: bounded in each unit of work, and terminating for cycles of any length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.broker.exchanges.rows import exchange, queue
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import BrokerStage
-from tests.broker.test_request_batch_turn import Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Sender
 from warren.base.ids import QueueId
 from warren.base.messages import Origin
 from warren.broker.dead_letters import (
@@ -62,7 +62,7 @@ def test_a_message_is_dropped_when_it_would_reach_a_queue_of_a_long_cycle_again(
 ) -> None:
     """Issue 12, number 4: 64 deaths were remembered, so a cycle of 70 queues never ended."""
     broker: BrokerStage = BrokerStage() if is_plain else RoutedStage()
-    stage = TurnStage(broker)
+    stage = BatchStage(broker)
     try:
         ring(broker, RING, max_length=0, overflow=overflow)
         hops = request.getfixturevalue("hops")
@@ -76,10 +76,10 @@ def test_a_message_is_dropped_when_it_would_reach_a_queue_of_a_long_cycle_again(
         broker.down()
 
 
-def test_a_turn_moves_a_bounded_number_of_times_and_the_next_one_goes_on(
+def test_a_batch_moves_a_bounded_number_of_times_and_the_next_one_continues(
     hops: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = TurnStage()
+    stage = BatchStage()
     broker = stage.broker
     for overflow in (Overflow.DROP_HEAD, Overflow.REJECT_PUBLISH_DLX):
         prefix = overflow.name
@@ -90,18 +90,18 @@ def test_a_turn_moves_a_bounded_number_of_times_and_the_next_one_goes_on(
             patch.setattr("warren.broker.unit_of_work.HOPS_MAX", 10)
             hops.clear()
             stage.publish(Sender(), 1, b"1", to=stage.route(f"{prefix}0"))
-            turns = 0
+            batches = 0
             while not broker.length(f"{prefix}35"):
-                turns += 1
+                batches += 1
                 assert stage.end().error is None
-                assert turns < UNITS_MAX
-            assert (sum(hops), max(hops), turns) == (35, 10, 4)
+                assert batches < UNITS_MAX
+            assert (sum(hops), max(hops), batches) == (35, 10, 4)
     broker.down()
 
 
 def test_long_headers_count_as_moves(hops: list[int]) -> None:
     """`x-death` grows with each queue, and is written anew for each: a chain of 200 is not one unit of work."""
-    stage = TurnStage(RoutedStage())
+    stage = BatchStage(RoutedStage())
     broker = stage.broker
     for number in range(200):
         broker.queue(f"q{number}", max_length=0, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter=f"q{number + 1}")

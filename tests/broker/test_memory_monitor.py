@@ -24,8 +24,8 @@ class CountingQueue:
         self.rate = rate
         self.step = step
         self.count = 0
-        self.held = 0  # in somebody's hands: cannot be paged
-        self.told: list[float | None] = []
+        self.unpageable = 0  # unacknowledged: cannot be paged
+        self.targets: list[float | None] = []
         self.monitor: MemoryMonitor | None = None
 
     def put(self, count: int) -> None:
@@ -36,17 +36,17 @@ class CountingQueue:
         return self.count / self.rate if self.rate else math.inf
 
     def set_target(self, seconds: float | None) -> None:
-        self.told.append(seconds)
+        self.targets.append(seconds)
 
     def page(self) -> bool:
         before = self.count
-        self.count = max(self.count - self.step, self._may_hold, self.held)
+        self.count = max(self.count - self.step, self._capacity, self.unpageable)
         self._report()
-        return self.count < before and self.count > self._may_hold
+        return self.count < before and self.count > self._capacity
 
     @property
-    def _may_hold(self) -> int:
-        target = self.told[-1] if self.told else None
+    def _capacity(self) -> int:
+        target = self.targets[-1] if self.targets else None
         return self.count if target is None else int(target * self.rate)
 
     def _report(self) -> None:
@@ -64,12 +64,12 @@ def monitored(limit_bytes: int, *queues: CountingQueue) -> MemoryMonitor:
     return monitor
 
 
-def test_below_the_limit_nobody_is_told_anything() -> None:
+def test_below_the_limit_no_target_is_set() -> None:
     queue = CountingQueue(1, rate=1.0)
     monitor = monitored(1000, queue)
     queue.put(100)
     monitor.relieve()
-    assert (monitor.used_bytes, monitor.is_over, queue.told) == (1000, False, [])
+    assert (monitor.used_bytes, monitor.is_over, queue.targets) == (1000, False, [])
 
 
 def test_all_get_the_mean_of_their_durations_times_limit_by_used() -> None:
@@ -78,7 +78,7 @@ def test_all_get_the_mean_of_their_durations_times_limit_by_used() -> None:
     busy.put(100)  # lasts 10 s
     slow.put(30)  # lasts 30 s
     monitor.relieve()
-    assert busy.told[0] == slow.told[0] == pytest.approx(20 * 1000 / 1300)
+    assert busy.targets[0] == slow.targets[0] == pytest.approx(20 * 1000 / 1300)
     assert slow.count < 30  # it holds more than its share
     assert busy.count > 80
     assert 900 <= monitor.used_bytes <= 1000
@@ -117,13 +117,13 @@ def test_a_thousand_queues_stay_within_a_tenth_of_the_watermark() -> None:
 def test_what_cannot_be_paged_is_not_tried_again_and_again() -> None:
     queue = CountingQueue(1, rate=1.0)
     monitor = monitored(100, queue)
-    queue.held = 50
+    queue.unpageable = 50
     queue.put(50)
     monitor.relieve()
-    told = len(queue.told)
+    targets = len(queue.targets)
     monitor.relieve()
-    assert (queue.count, len(queue.told)) == (50, told)
-    queue.held = 0
+    assert (queue.count, len(queue.targets)) == (50, targets)
+    queue.unpageable = 0
     monitor.tick()
     assert queue.count <= 10
 
@@ -133,12 +133,12 @@ def test_the_target_is_lifted_when_there_is_room_again() -> None:
     monitor = monitored(1000, queue)
     queue.put(150)
     monitor.relieve()
-    assert queue.told[-1] is not None
+    assert queue.targets[-1] is not None
     monitor.tick()
-    assert queue.told[-1] is not None
+    assert queue.targets[-1] is not None
     queue.put(-60)
     monitor.tick()
-    assert queue.told[-1] is monitor.target is None
+    assert queue.targets[-1] is monitor.target is None
 
 
 def test_a_queue_that_is_gone_takes_nothing() -> None:
@@ -155,7 +155,7 @@ def test_a_queue_that_is_gone_takes_nothing() -> None:
 TINY = VariableQueueSettings(page_messages_max=10, beta_messages_max=20, delta_read_messages=20, run_messages_max=16)
 
 
-def test_whoever_puts_pages_and_nothing_is_lost() -> None:
+def test_publishing_pages_and_nothing_is_lost() -> None:
     stage = BrokerStage(memory_watermark_bytes=20_000)
     stage.of_queues = TINY
     stage.up()
@@ -172,10 +172,10 @@ def test_whoever_puts_pages_and_nothing_is_lost() -> None:
         stage.clock.advance_ns(100_000_000)
     assert stage.vhost.monitor.used_bytes >= 18_000
     for name in names:
-        got: list[bytes] = []
+        bodies_read: list[bytes] = []
         while some := stage.get(name, 30):
-            got += some
-        assert got == sent[name]
+            bodies_read += some
+        assert bodies_read == sent[name]
     stage.down()
 
 

@@ -1,4 +1,4 @@
-"""A queue that starts as a master with a mirror, loses its master, and comes back as what the mirror was."""
+"""A queue that starts as a master with a mirror, loses its master, and restarts from the mirror."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warren.queues.kinds.mirror_queue import MirrorQueue
 
 
 class Mirroring:
-    """Decides who is what at each start: a queue whose master has failed goes on with its mirror."""
+    """Decides the roles at each start: a queue whose master has failed continues with its mirror."""
 
     def __init__(self) -> None:
         self.faults = Faults()
@@ -26,7 +26,7 @@ class Mirroring:
         return self.mirror
 
     def as_mirror(self, stage: BrokerStage) -> BackingQueue:
-        """The one that followed takes the place, whatever was found of the other."""
+        """The mirror takes over, regardless of the state of the master."""
         assert self.mirror is not None
         changes = stage.storage.index.begin()
         self.mirror.promote(changes)
@@ -36,7 +36,7 @@ class Mirroring:
 
 def test_qp_04_a_master_that_fails_comes_back_as_its_mirror() -> None:
     """QP-03, QP-04, BQ-07: the role is decided at each start. Nothing that was answered is lost, though the master
-    cannot be asked any more; what was pending is delivered again."""
+    is not available any more; what was pending is delivered again."""
     stage, mirroring = BrokerStage(), Mirroring()
     stage.up()
     stage.vhost.supervisor._starter = QueueStarter(

@@ -25,7 +25,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[BrokerStage]:
     stage.down()
 
 
-def test_what_is_put_is_got_in_order_and_settled_once(stage: BrokerStage) -> None:
+def test_messages_are_fetched_in_order_and_settled_once(stage: BrokerStage) -> None:
     orders = stage.queue("orders")
     stage.put(b"1", b"2", b"3", to="orders")
     first, second = stage.take("orders"), stage.take("orders", 2)
@@ -41,7 +41,7 @@ def test_what_is_put_is_got_in_order_and_settled_once(stage: BrokerStage) -> Non
 
 
 def test_operations_on_one_queue_come_one_after_another_and_queues_run_independently(stage: BrokerStage) -> None:
-    """QP-01: while one queue is at work others serve, and it takes the next piece of work when it has done."""
+    """QP-01: while one queue is busy others serve, and it takes the next call when it has finished."""
     entered, may_go, overlaps = threading.Event(), threading.Event(), []
 
     class Slow(MemoryQueue):
@@ -143,7 +143,7 @@ def test_of_two_times_the_earlier_one_counts(stage: BrokerStage) -> None:
     assert stage.get("news") == []
 
 
-def test_what_stands_behind_the_head_waits_for_its_turn(stage: BrokerStage) -> None:
+def test_messages_behind_the_head_wait(stage: BrokerStage) -> None:
     """Judged at the head only (DESIGN rule 11)."""
     stage.queue("news")
     now_ms = stage.clock.wall_ns() // 1_000_000
@@ -155,7 +155,7 @@ def test_what_stands_behind_the_head_waits_for_its_turn(stage: BrokerStage) -> N
     assert stage.get("news", 1) == []
 
 
-def test_expired_messages_go_whether_anybody_asks_or_not(stage: BrokerStage) -> None:
+def test_expired_messages_are_removed_with_and_without_a_request(stage: BrokerStage) -> None:
     stage.queue("news", message_ttl_ms=50)
     stage.put(*(b"%d" % number for number in range(25_000)), to="news")
     stage.pass_ms(49)
@@ -164,19 +164,19 @@ def test_expired_messages_go_whether_anybody_asks_or_not(stage: BrokerStage) -> 
     assert stage.length("news") == 0
 
 
-def test_the_log_is_told_why_a_message_went(stage: BrokerStage) -> None:
-    told: list[DequeueReason] = []
+def test_the_log_has_the_reason_of_each_dequeue(stage: BrokerStage) -> None:
+    reasons: list[DequeueReason] = []
 
-    class Telling(MemoryQueue):
+    class RecordingQueue(MemoryQueue):
         def drop(self, count: int, reason: DequeueReason, changes: IndexBatch) -> int:
-            told.append(reason)
+            reasons.append(reason)
             return super().drop(count, reason, changes)
 
-    stage.vhost.storage.kinds._kinds["telling"] = lambda wanted: Telling()
-    stage.queue("news", message_ttl_ms=50, max_length=1, backing="telling")
+    stage.vhost.storage.kinds._kinds["recording"] = lambda wanted: RecordingQueue()
+    stage.queue("news", message_ttl_ms=50, max_length=1, backing="recording")
     stage.put(b"1", b"2", to="news")
     stage.pass_ms(50)
-    assert told == [DequeueReason.OVER_LIMIT, DequeueReason.EXPIRED]
+    assert reasons == [DequeueReason.OVER_LIMIT, DequeueReason.EXPIRED]
 
 
 def test_an_unused_queue_is_deleted(stage: BrokerStage) -> None:
@@ -192,7 +192,7 @@ def test_an_unused_queue_is_deleted(stage: BrokerStage) -> None:
     assert stage.vhost.queue_names() == []
 
 
-def test_a_queue_for_which_somebody_waits_is_used(stage: BrokerStage) -> None:
+def test_a_queue_with_a_waiting_getter_is_used(stage: BrokerStage) -> None:
     passing = stage.queue("passing", expires_ms=1000)
     waiter = Waiter()
     stage.queue_api.wait(passing, waiter)
@@ -236,7 +236,7 @@ def test_pending_messages_do_not_count(stage: BrokerStage) -> None:
 
 
 def test_a_queue_that_rejects_takes_all_of_a_put_or_nothing(stage: BrokerStage) -> None:
-    """QP-08: nothing is dropped, and whoever puts is told."""
+    """QP-08: nothing is dropped, and the publisher gets an error."""
     stage.queue("short", max_length=3, overflow=Overflow.REJECT_PUBLISH)
     stage.queue("other")
     stage.put(b"1", b"2", to="short")
@@ -247,10 +247,10 @@ def test_a_queue_that_rejects_takes_all_of_a_put_or_nothing(stage: BrokerStage) 
     assert stage.get("short") == [b"1", b"2", b"3"]
 
 
-# -- who waits -------------------------------------------------------------------------------------------------------
+# -- waiting getters -------------------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_served_in_the_order_of_asking(stage: BrokerStage) -> None:
+def test_waiting_getters_are_served_in_order(stage: BrokerStage) -> None:
     """QP-06: consumers on top of an abstract queue."""
     jobs = stage.queue("jobs")
     waiters = [Waiter(1), Waiter(2), Waiter(5)]
@@ -262,7 +262,7 @@ def test_who_waits_is_served_in_the_order_of_asking(stage: BrokerStage) -> None:
     assert stage.get("jobs") == [b"5"]
 
 
-def test_who_asks_later_does_not_overtake(stage: BrokerStage) -> None:
+def test_a_later_getter_does_not_overtake(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs", message_ttl_ms=10)
     stage.put(b"expired", to="jobs")
     stage.clock.advance_ns(10_000_000)
@@ -274,7 +274,7 @@ def test_who_asks_later_does_not_overtake(stage: BrokerStage) -> None:
     assert waiter.handed == [[b"fresh"]]
 
 
-def test_what_is_requeued_goes_to_who_waits(stage: BrokerStage) -> None:
+def test_a_requeued_message_goes_to_the_waiting_getter(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
     stage.put(b"1", to="jobs")
     taken = stage.take("jobs")
@@ -284,7 +284,7 @@ def test_what_is_requeued_goes_to_who_waits(stage: BrokerStage) -> None:
     assert waiter.handed == [[b"1"]]
 
 
-def test_what_somebody_who_has_gone_does_not_take_is_ready_for_the_next(stage: BrokerStage) -> None:
+def test_what_a_departed_getter_does_not_take_is_ready_for_the_next(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
     gone, there = Waiter(has_gone=True), Waiter()
     stage.queue_api.wait(jobs, gone)
@@ -295,12 +295,12 @@ def test_what_somebody_who_has_gone_does_not_take_is_ready_for_the_next(stage: B
 
 def test_a_thread_waits_until_something_comes(stage: BrokerStage) -> None:
     jobs = stage.queue("jobs")
-    got: list[list[bytes]] = []
+    received: list[list[bytes]] = []
 
     def work() -> None:
         delivery = stage.queue_api.get(jobs, 2, seconds=10)
         assert delivery is not None
-        got.append(bodies(delivery))
+        received.append(bodies(delivery))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -308,6 +308,6 @@ def test_a_thread_waits_until_something_comes(stage: BrokerStage) -> None:
         threading.Event().wait(0.001)
     stage.put(b"1", b"2", b"3", to="jobs")
     thread.join()
-    assert got == [[b"1", b"2"]]
+    assert received == [[b"1", b"2"]]
     assert stage.queue_api.get(stage.queue("empty"), 1, seconds=0.01) is None
     assert len(stage.vhost.find_queue("empty").serving().getters) == 0

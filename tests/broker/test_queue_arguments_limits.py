@@ -1,4 +1,4 @@
-"""How much a queue may hold: against counting one by one."""
+"""Queue limits, against counting one by one."""
 
 from __future__ import annotations
 

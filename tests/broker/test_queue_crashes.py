@@ -1,8 +1,8 @@
-"""The power is cut at every step of the queue side's life, and what was promised is there.
+"""The power is cut at every step of a scenario of the queue side, and what was promised is there.
 
     two clients put, get, settle, page, purge, expire, delete ∥ rotate, reflect, clean, collect, purge ─▶ stop ─▶ again
 
-The life is played once to count its steps, then once for each step at which the power goes. What is left is judged four
+It is played once to count its steps, then once for each step at which the power goes. What is left is judged four
 times: all, synced, reordered, and killed (only the process is dead; then the power goes as well). Every message whose
 put was durable and that was not settled is there once, in order, with its content; nothing that was durably settled
 comes back; a moved message is in one of both queues; what is found after a crash is flagged as redelivered, and after a
@@ -89,7 +89,7 @@ def check_state(seed: int, step: int | None) -> list[str]:
             elif was_begun:
                 after.play(step, lambda open_database, threads: begin_only(after, open_database, threads), step % 43)  # noqa: B023
                 after = after.crashed(model, step)
-            found = check_restart(after, lives.clients, was_begun, goes_on=(step + index) % 3 == 0)
+            found = check_restart(after, lives.clients, was_begun, continues=(step + index) % 3 == 0)
             if model is None and found is not None:
                 check_the_same(after.crashed(SYNCED, step), found)
         except Exception as error:
@@ -106,9 +106,9 @@ def begin_only(stage: QueueCrashStage, open_database: Open, threads: SteppedThre
     broker.database.abandon()
 
 
-def check_restart(stage: QueueCrashStage, clients: list[Client], was_begun: bool, goes_on: bool) -> Standing | None:
-    """Open on what is left, and judge it. Then, perhaps, do more, collect everything, stop, and look again."""
-    told: list[Standing] = []
+def check_restart(stage: QueueCrashStage, clients: list[Client], was_begun: bool, continues: bool) -> Standing | None:
+    """Open on what is left, and judge it. Then, perhaps, do more, collect everything, stop, and check again."""
+    reported: list[Standing] = []
 
     def body(open_database: Open, threads: SteppedThreads) -> None:
         broker = stage.up(open_database, threads)
@@ -116,8 +116,8 @@ def check_restart(stage: QueueCrashStage, clients: list[Client], was_begun: bool
         for client in clients:
             client.judge(found, was_begun)
         broker.check()
-        if not goes_on:
-            told.append(found)
+        if not continues:
+            reported.append(found)
             return
         own = [client.copied(stage.clock, found) for client in clients]
         for client in own:
@@ -132,7 +132,7 @@ def check_restart(stage: QueueCrashStage, clients: list[Client], was_begun: bool
         broker.check()
 
     stage.play(len(clients[0].states), body)
-    return told[0] if told else None
+    return reported[0] if reported else None
 
 
 def check_the_same(stage: QueueCrashStage, before: Standing) -> None:
@@ -172,7 +172,7 @@ def test_a_life_without_a_cut_has_everything_in_it_that_is_to_be_cut_short() -> 
 def test_a_power_cut_at_some_steps_loses_nothing_and_brings_nothing_back(seed: int) -> None:
     """GC-04, X-07: the campaign below takes every step."""
     count = len(played(seed)[0])
-    wrong = [told for step in range(seed, count, STRIDE) for told in check_state(seed, step)]
+    wrong = [reported for step in range(seed, count, STRIDE) for reported in check_state(seed, step)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -183,14 +183,14 @@ def test_a_power_cut_at_any_step_loses_nothing_and_brings_nothing_back(
     seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     count = len(played(seed)[0])
-    wrong = [told for step in range(count) for told in check_state(seed, step)]
+    wrong = [reported for step in range(count) for reported in check_state(seed, step)]
     with capsys.disabled():
         print(f"\n  queues, seed {seed}: {4 * count} states, every step of {count}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_a_queue_that_is_made_again_has_what_it_wrote_however_far_the_store_is_behind() -> None:
-    """QP-05: what its former life wrote last is read, from the log if need be. Else sequence ids are given twice."""
+    """QP-05: the last writes of the former incarnation are read, also from the log. Else sequence ids are reused."""
     stage = BrokerStage().up()
     handle = stage.queue("jobs")
     assert stage.database.reflection is not None

@@ -1,4 +1,4 @@
-"""How often messages were given back, against a plain dict."""
+"""Delivery counts of requeued messages, against a plain dict."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 from warren.broker.queue import DeliveryCounts
 
 RANGES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), max_size=3).map(
-    lambda told: [(first, first + count) for first, count in told]
+    lambda pairs: [(first, first + count) for first, count in pairs]
 )
 
 
 @given(st.integers(0, 3), st.lists(st.tuples(st.booleans(), RANGES), max_size=12))
-def test_a_message_may_be_given_back_as_often_as_the_limit_says(
-    limit: int, steps: list[tuple[bool, list[tuple[int, int]]]]
-) -> None:
+def test_a_message_may_be_requeued_up_to_the_limit(limit: int, steps: list[tuple[bool, list[tuple[int, int]]]]) -> None:
     counts, plain = DeliveryCounts(limit), dict[int, int]()
     for is_back, ranges in steps:
         tags = list(dict.fromkeys(tag for first, stop in ranges for tag in range(first, stop)))

@@ -1,4 +1,4 @@
-"""Queues in SQL through `warren.open`: a setting, or a word when the queue is declared."""
+"""Queues in SQL through `warren.open`: by a setting, or by an argument of the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_priorities_limits_and_dead_letters_work_in_sql(tmp_path: Path) -> None:
         assert bodies(over) == [b"1"], "over its limit it loses the highest priority first"
 
 
-def test_what_is_left_of_a_queue_that_nobody_knows_is_removed(tmp_path: Path) -> None:
+def test_what_is_left_of_an_unknown_queue_is_removed(tmp_path: Path) -> None:
     with warren.open(str(tmp_path)) as db:
         db.queue("passing", durable=False, backing="sql").put(b"a")
         db.queue("stays", backing="sql").put(b"b")

@@ -1,4 +1,4 @@
-"""What a start makes of the log: messages of queues that there are, and nothing of those that are gone."""
+"""What a start recovers from the log: messages of existing queues, and nothing of deleted ones."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def size(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def stage() -> Iterator[BrokerStage]:
-    made = BrokerStage()
-    made.log_settings = replace(made.log_settings, retention_seconds=0.0, retention_bytes=0)
-    made.up()
-    yield made
-    made.down()
+    new_stage = BrokerStage()
+    new_stage.log_settings = replace(new_stage.log_settings, retention_seconds=0.0, retention_bytes=0)
+    new_stage.up()
+    yield new_stage
+    new_stage.down()
 
 
 def contents(size: int, dead_letter: str) -> list[bytes]:
@@ -64,13 +64,13 @@ def seal(stage: BrokerStage) -> None:
 
 
 def delete_row(stage: BrokerStage, name: str) -> None:
-    """The queue's end is final, and nobody has dequeued what is in it."""
+    """The deletion of the queue is final, and its messages were never dequeued."""
     id_ = stage.vhost.find_queue(name).id
     stage.catalog.change(lambda change: queues.delete(change, id_))
 
 
 def crashed(stage: BrokerStage, forgets_everything: bool = False) -> None:
-    """The power goes; the same stage is up again with what the disks hold."""
+    """A power cut; the same stage is up again with what is left on disk."""
     disk, store = stage.disk.crash(SYNCED, stage.rng), stage.store
     assert store is not None
     stage.down()
@@ -100,7 +100,7 @@ def test_messages_are_recovered_into_queues_that_there_are(stage: BrokerStage, s
 
 
 def test_messages_of_a_deleted_queue_do_not_hold_back_the_log(stage: BrokerStage, size: int) -> None:
-    """RC-04: they are passed over, and go with the file they are in. RC-05: nobody holds them, so the files go."""
+    """RC-04: they are skipped and go with their file. RC-05: they have no references, so the files are deleted."""
     files = fill(stage, size)
     delete_row(stage, "gone")
     crashed(stage)
@@ -175,20 +175,20 @@ def test_messages_that_pass_through_quickly_cost_one_append_and_no_read(size: in
 
 
 def puts_to_the_store(stage: BrokerStage, storage: int) -> list[bytes]:
-    """The keys of one storage that the store is told to put, from now on."""
+    """The keys of one storage that are put into the store from now on."""
     assert stage.store is not None
-    told: list[bytes] = []
+    reported: list[bytes] = []
     apply = stage.store.apply
 
     def watched(entries: Sequence[EntryColumns], *more: Any, **named: Any) -> None:
         for columns in entries:
             kinds, storages = columns.kinds.array().tolist(), columns.storages.array().tolist()
             each = zip(kinds, storages, columns.keys.to_list(), strict=True)
-            told.extend(key for kind, of, key in each if (kind, of) == (EntryKind.PUT, storage))
+            reported.extend(key for kind, of, key in each if (kind, of) == (EntryKind.PUT, storage))
         apply(entries, *more, **named)
 
     stage.store.apply = watched  # type: ignore[method-assign]
-    return told
+    return reported
 
 
 def test_a_deleted_queue_counts_as_garbage_by_what_it_held(stage: BrokerStage, size: int) -> None:
@@ -209,14 +209,14 @@ def test_what_is_known_of_a_queue_goes_with_it(stage: BrokerStage, size: int) ->
     fill(stage, size)
     crashed(stage)
     queue = stage.vhost.find_queue("gone").id
-    kept = stage.vhost.find_queue("kept").id
+    queue_id = stage.vhost.find_queue("kept").id
     stage.storage._report_damage(QueuePlace(queue), SequenceId(7), Damage("a bad block"))
-    stage.storage._report_damage(QueuePlace(kept), SequenceId(8), Damage("another"))
+    stage.storage._report_damage(QueuePlace(queue_id), SequenceId(8), Damage("another"))
     assert queue in stage.storage._begun and len(stage.storage.alarms()) == 2
     stage.vhost.delete_queue(stage.vhost.find_queue("gone"))
-    assert queue not in stage.storage._begun and kept in stage.storage._begun
-    [told] = stage.storage.alarms()
-    assert "another" in told
+    assert queue not in stage.storage._begun and queue_id in stage.storage._begun
+    [reported] = stage.storage.alarms()
+    assert "another" in reported
     for number in range(2000):
-        stage.storage._report_damage(QueuePlace(kept), SequenceId(number), Damage("many"))
+        stage.storage._report_damage(QueuePlace(queue_id), SequenceId(number), Damage("many"))
     assert len(stage.storage.alarms()) == 1, "one for each queue and file"

@@ -21,7 +21,7 @@ def test_what_is_due_is_called_once_and_in_order() -> None:
 
 
 def test_the_thread_sleeps_until_then() -> None:
-    """The stepped threads let time pass only when everybody waits: it wakes at each time, and not before."""
+    """The stepped threads let time pass only when all threads wait: the timer wakes at each time, and not before."""
     clock = ManualClock()
     threads = SteppedThreads(seed=3, clock=clock)
     called: list[tuple[int, int]] = []

@@ -7,7 +7,7 @@ from warren.broker.unit_of_work import UnitOfWork
 from warren.testing.fakes import ManualClock
 
 
-def test_a_second_session_that_writes_nothing_does_not_let_anybody_return_before_the_first_is_durable() -> None:
+def test_an_empty_second_session_does_not_return_before_the_first_is_durable() -> None:
     """What could not be handed over is requeued in a session of its own; of transient messages that writes nothing."""
     index = PlainIndex(ManualClock(), is_prompt=False)
     work = UnitOfWork(index.begin, [], lambda work, error: error)

@@ -1,4 +1,4 @@
-"""Which queues there are: declared, found, deleted, started again; and that API and implementation are two."""
+"""The queues of a vhost: declared, found, deleted, restarted; API and implementation are separate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_queue_is_declared_once_and_found_by_name(stage: BrokerStage) -> None:
 
 
 def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
-    """QP-02: the implementation knows neither locks nor who calls; the API touches no backing queue."""
+    """QP-02: the implementation knows neither locks nor callers; the API touches no backing queue."""
 
     def names_in(module: object) -> set[str]:
         tree = ast.parse(Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
 
 
 def test_consumers_are_a_module_of_their_own(stage: BrokerStage) -> None:
-    """QP-09: whoever keeps to the protocol can stand in line; the queue knows no more of him."""
+    """QP-09: any object that implements the protocol can wait; the queue knows nothing else about it."""
     orders, waiter = stage.queue("orders"), Waiter()
     stage.queue_api.wait(orders, waiter)
     stage.put(b"1", to="orders")
@@ -85,7 +85,7 @@ def test_a_deleted_queue_is_gone_with_all_that_was_in_it(stage: BrokerStage) -> 
     assert stage.length("orders") == 0
 
 
-def test_who_waits_for_a_deleted_queue_is_told(stage: BrokerStage) -> None:
+def test_a_getter_that_waits_for_a_deleted_queue_gets_an_error(stage: BrokerStage) -> None:
     orders, waiter = stage.queue("orders"), Waiter()
     stage.queue_api.wait(orders, waiter)
     stage.vhost.delete_queue(orders)
@@ -117,7 +117,7 @@ def test_after_a_crash_confirmed_messages_are_there_and_flagged(stage: BrokerSta
 
 
 def test_a_start_from_a_clean_stop_is_no_clean_stop_when_it_crashes(stage: BrokerStage) -> None:
-    """Whatever went out before the crash is flagged, however soon the crash came."""
+    """Everything delivered before the crash is flagged, also right before it."""
     stage.queue("orders")
     stage.put(b"1", b"2", to="orders")
     stage.down()
@@ -188,7 +188,7 @@ def test_many_threads_may_declare_and_delete(stage: BrokerStage) -> None:
     assert not errors
 
 
-def test_a_closed_vhost_serves_nobody() -> None:
+def test_a_closed_vhost_refuses_requests() -> None:
     stage = BrokerStage().up()
     orders, waiter = stage.queue("orders"), Waiter()
     stage.queue_api.wait(orders, waiter)

@@ -127,8 +127,8 @@ def home(catalog: Catalog) -> VhostRow:
     return catalog.change(lambda writer: vhosts.declare(writer, "/"))
 
 
-def declared(catalog: Catalog, vhost_id: VhostId, name: str, **asked: Any) -> QueueRow:
-    return catalog.change(lambda writer: queues.declare(writer, vhost_id, name, **asked))
+def declared(catalog: Catalog, vhost_id: VhostId, name: str, **properties: Any) -> QueueRow:
+    return catalog.change(lambda writer: queues.declare(writer, vhost_id, name, **properties))
 
 
 def bound(catalog: Catalog, exchange: str, queue: QueueRow, key: str = "", **more: Any) -> bindings.BindingRow:

@@ -1,6 +1,6 @@
 """A process that declares and deletes queues in a real database with a real SQL catalog until it is killed.
 
-It prints "told N" whenever change N was answered (tests/lives). What change N does follows from N.
+It prints "answered N" after change N (tests/lives). What change N does follows from N.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def live(directory: str, connect: str) -> None:
     while True:
         number += 1
         catalog.change(lambda writer, number=number: make(writer, number))  # type: ignore[misc]
-        say("told", number)
+        say("answered", number)
 
 
 if __name__ == "__main__":

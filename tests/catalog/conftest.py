@@ -1,4 +1,4 @@
-"""Every SQL database that may stand behind the catalog. PostgreSQL is started when the first test asks for it; every
+"""Every SQL database that may stand behind the catalog. PostgreSQL is started by the first test that uses it; every
 test gets a database of its own.
 
 A test that takes `places`, `place` or `stage` runs over each kind; what is on `stage` is checked when it is done.
@@ -13,7 +13,7 @@ import pytest
 
 from tests.catalog.catalog_stage import CatalogStage, check
 from tests.catalog.postgres_server import PostgresServer, postgres_server
-from tests.catalog.sql_places import ForgetfulPlaces, PostgresPlaces, SqlitePlaces, SqlPlaces
+from tests.catalog.sql_locations import ForgetfulPlaces, PostgresPlaces, SqlitePlaces, SqlPlaces
 from warren.catalog.sql import SqlPlace
 
 
@@ -37,8 +37,8 @@ def place(places: SqlPlaces) -> SqlPlace:
 
 @pytest.fixture
 def stage(place: SqlPlace) -> Iterator[CatalogStage]:
-    made = CatalogStage(place)
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
+    new_stage = CatalogStage(place)
+    new_stage.begin()
+    yield new_stage
+    check(new_stage.catalog, new_stage.database)
+    new_stage.stop()

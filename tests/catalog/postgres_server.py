@@ -41,8 +41,17 @@ class PostgresServer:
             shutil.chown(directory, "nobody")
             self._as_whom = {"user": "nobody", "group": "nogroup", "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
-        made = ("--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync", "-U", "postgres", "-D", self._data)
-        subprocess.run([_program("initdb"), *made], **self._run(), check=True, stdout=subprocess.DEVNULL)
+        initdb_options = (
+            "--auth=trust",
+            "--encoding=utf8",
+            "--locale=C",
+            "--no-sync",
+            "-U",
+            "postgres",
+            "-D",
+            self._data,
+        )
+        subprocess.run([_program("initdb"), *initdb_options], **self._run(), check=True, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in _SETTINGS.items()]
@@ -57,7 +66,7 @@ class PostgresServer:
         self._wait_until_ready()
 
     def stop(self, is_killed: bool = False) -> None:
-        """At once: open connections are cut."""
+        """Immediately: open connections are closed."""
         if self._process is not None:
             self._process.send_signal(3 if is_killed else 2)
             self._process.wait(_START_SECONDS)
@@ -69,14 +78,14 @@ class PostgresServer:
     def make_database(self, more: str = "") -> str:
         """A new one; its name."""
         name = f"test{next(_NUMBERS)}"
-        self.ask(f"CREATE DATABASE {name} {more}")
+        self.fetch_all(f"CREATE DATABASE {name} {more}")
         return name
 
     def copy_of(self, database: str) -> str:
         """Another database with the same in it, as of now; there must be no connections."""
         return self.make_database(f"TEMPLATE {database}")
 
-    def ask(self, what: str, database: str = "postgres") -> list[Any]:
+    def fetch_all(self, what: str, database: str = "postgres") -> list[Any]:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(what)
             return [] if cursor.description is None else list(cursor.fetchall())
@@ -87,7 +96,7 @@ class PostgresServer:
     def cut_off(self, database: str) -> int:
         """End all connections to a database; how many there were."""
         whom = f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'"
-        return len(self.ask(whom))
+        return len(self.fetch_all(whom))
 
     @property
     def _data(self) -> str:
@@ -100,8 +109,8 @@ class PostgresServer:
         assert self._process is not None
         until = monotonic() + _START_SECONDS
         while self._process.poll() is None and monotonic() < until:
-            asked = [_program("pg_isready"), "-q", "-h", str(self._directory), "-U", "postgres", "-t", "1"]
-            if subprocess.run(asked, check=False).returncode == 0:
+            command = [_program("pg_isready"), "-q", "-h", str(self._directory), "-U", "postgres", "-t", "1"]
+            if subprocess.run(command, check=False).returncode == 0:
                 return
         raise AssertionError((self._directory / "log").read_text())
 

@@ -29,13 +29,13 @@ def catalog(stage: CatalogStage) -> Catalog:
 def test_what_was_declared_is_there_after_a_restart(stage: CatalogStage) -> None:
     """HS-02: queues, exchanges, bindings and vhosts are in SQL, and stay."""
     here = home(stage.catalog)
-    made = stage.catalog.change(lambda writer: exchanges.declare(writer, here.id, "events", "topic"))
+    declared_row = stage.catalog.change(lambda writer: exchanges.declare(writer, here.id, "events", "topic"))
     queue = declared(stage.catalog, here.id, "orders", arguments={"x-max-length": 7})
     binding = bound(stage.catalog, "events", queue, "order.*", arguments={"x": b"\xff"})
     catalog = stage.again()
     with catalog.reading() as connection:
         assert vhosts.every(connection) == [here]
-        assert exchanges.get(connection, here.id, "events") == made
+        assert exchanges.get(connection, here.id, "events") == declared_row
         assert queues.every(connection) == [queue]
         assert bindings.every(connection) == [binding]
     assert not catalog.problems
@@ -119,7 +119,7 @@ def test_declaring_the_same_twice_is_declaring_it_once(catalog: Catalog) -> None
         ({"arguments": {}}, "argument x-expires 10; it was declared with argument x-expires none"),
     ],
 )
-def test_declaring_another_queue_by_the_same_name_is_refused_and_says_what_differs(
+def test_declaring_another_queue_by_the_same_name_is_refused_and_names_the_difference(
     catalog: Catalog, declared_as: dict[str, Any], differences: str
 ) -> None:
     here = home(catalog)
@@ -156,7 +156,7 @@ def test_sql_enforces_that_names_are_unique(catalog: Catalog) -> None:
 
 
 def test_sql_enforces_that_both_ends_of_a_binding_are_there(catalog: Catalog) -> None:
-    """HS-05: without looking anything up first."""
+    """HS-05: without a lookup first."""
     here = home(catalog)
     queue = declared(catalog, here.id, "orders")
     with catalog.reading() as connection:
@@ -198,11 +198,11 @@ def test_deleting_a_queue_takes_its_bindings_along(stage: CatalogStage) -> None:
     here = home(catalog)
     queue, other = declared(catalog, here.id, "orders"), declared(catalog, here.id, "kept")
     ours = [bound(catalog, "amq.topic", queue, key).id for key in ("a", "b")]
-    kept = bound(catalog, "amq.topic", other)
+    remaining = bound(catalog, "amq.topic", other)
     assert sorted(catalog.change(lambda writer: queues.delete(writer, queue.id))) == ours
     check(catalog, stage.database)
     with stage.again().reading() as connection:
-        assert bindings.every(connection) == [kept]
+        assert bindings.every(connection) == [remaining]
         assert queues.every(connection) == [other]
 
 
@@ -211,7 +211,7 @@ def test_deleting_an_exchange_takes_the_bindings_from_and_to_it_along(stage: Cat
     here = home(catalog)
     queue = declared(catalog, here.id, "orders")
     hub = catalog.change(lambda writer: exchanges.declare(writer, here.id, "hub", "fanout"))
-    kept = bound(catalog, "amq.topic", queue)
+    remaining = bound(catalog, "amq.topic", queue)
     bound(catalog, "hub", queue)
     with catalog.reading() as connection:
         source = exchanges.get(connection, here.id, "amq.topic")
@@ -221,7 +221,7 @@ def test_deleting_an_exchange_takes_the_bindings_from_and_to_it_along(stage: Cat
     assert len(catalog.change(lambda writer: exchanges.delete(writer, hub.id))) == 2
     check(catalog, stage.database)
     with catalog.reading() as connection:
-        assert bindings.every(connection, here.id) == [kept]
+        assert bindings.every(connection, here.id) == [remaining]
 
 
 def test_binding_twice_is_binding_once_and_arguments_distinguish_bindings(catalog: Catalog) -> None:
@@ -313,9 +313,9 @@ def test_a_start_removes_what_does_not_outlive_it(stage: CatalogStage) -> None:
     here = home(stage.catalog)
     passing = declared(stage.catalog, here.id, "passing", durable=False)
     mine = declared(stage.catalog, here.id, "mine", exclusive=True)
-    kept = declared(stage.catalog, here.id, "kept")
+    remaining = declared(stage.catalog, here.id, "kept")
     stage.catalog.change(lambda writer: exchanges.declare(writer, here.id, "short", durable=False))
-    bound(stage.catalog, "short", kept)
+    bound(stage.catalog, "short", remaining)
     bound(stage.catalog, "amq.topic", passing)
     catalog = stage.again()
     assert catalog.change(remove_leftovers) == {passing.id, mine.id}
@@ -333,16 +333,16 @@ def test_a_name_that_amqp_cannot_carry_is_refused(catalog: Catalog, name: str) -
     assert names(catalog) == []
 
 
-@pytest.mark.parametrize("said", ["a\0b", "\ud800"])
-def test_a_text_that_not_every_sql_database_holds_is_refused(catalog: Catalog, said: str) -> None:
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_text_that_not_every_sql_database_holds_is_refused(catalog: Catalog, text: str) -> None:
     """Wherever it stands: a row that only some of them take would be in the log for good."""
     here = home(catalog)
     user = catalog.change(lambda writer: users.put(writer, "ann", "", ""))
     for work in (
-        lambda writer: vhosts.describe(writer, here.id, said),
-        lambda writer: vhosts.declare(writer, "other", said),
-        lambda writer: users.put(writer, "bob", said, "scrypt"),
-        lambda writer: permissions.put(writer, user.id, here.id, said, "", ""),
+        lambda writer: vhosts.describe(writer, here.id, text),
+        lambda writer: vhosts.declare(writer, "other", text),
+        lambda writer: users.put(writer, "bob", text, "scrypt"),
+        lambda writer: permissions.put(writer, user.id, here.id, text, "", ""),
     ):
         with pytest.raises(Refused, match=r"zero byte|UTF-8"):
             catalog.change(work)
@@ -352,7 +352,7 @@ def test_a_text_that_not_every_sql_database_holds_is_refused(catalog: Catalog, s
         assert permissions.every(connection) == []
 
 
-def test_who_is_refused_something_may_go_on_with_the_rest_of_a_change(catalog: Catalog) -> None:
+def test_a_refused_step_does_not_end_the_rest_of_a_change(catalog: Catalog) -> None:
     """PostgreSQL would take along all that was done before, were it not for a savepoint."""
     here = home(catalog)
     queue = declared(catalog, here.id, "orders")

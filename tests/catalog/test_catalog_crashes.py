@@ -1,8 +1,8 @@
-"""The power is cut at every step of a catalog's life: of the log, of the store, of SQL's commits.
+"""The power is cut at every step of a scenario of the catalog: of the log, of the store, of SQL's commits.
 
     two clients declare, bind and delete ∥ rotation, flush, purge ─▶ stop ─▶ open, clear away leftovers, more of it
 
-The life is played once to count its steps, then once for each step at which the power goes. What is left of the disk is
+It is played once to count its steps, then once for each step at which the power goes. What is left of the disk is
 judged three times (all, synced, reordered); SQL stands at any transaction that it ever committed, or at none. A state
 that fails prints itself: `check_state(seed, step)` plays it again.
 """
@@ -88,7 +88,7 @@ def _topic(writer: RowWriter, here: VhostId) -> exchanges.ExchangeRow:
     return source
 
 
-def held_by(catalog: Catalog) -> State:
+def contents_of(catalog: Catalog) -> State:
     with catalog.reading() as connection:
         keys: dict[int, set[str]] = {queue.id: set() for queue in queues.every(connection)}
         for binding in bindings.every(connection):
@@ -117,14 +117,14 @@ class Lives:
                 threads.start(client.name, partial(client.work, catalog, here, rng))
                 for client, rng in zip(self.clients, chances, strict=True)
             ]
-            self._look_after(database)
+            self._maintain(database)
             for other in others:
                 other.join()
             if life == 0:
                 catalog.close()
                 database.close()
 
-    def _look_after(self, database: Database) -> None:
+    def _maintain(self, database: Database) -> None:
         assert database.reflection is not None
         database.log.rotate()
         database.reflection.flush()
@@ -163,7 +163,7 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], continues: bo
         catalog = stage.open_catalog(database, threads)
         check(catalog, database)
         assert not catalog.problems, catalog.problems
-        found = held_by(catalog)
+        found = contents_of(catalog)
         wrong = [problem for client in clients if (problem := client.judge(found))]
         assert not wrong, wrong
         assert set(found) - {"passing"} == {name for name in found if name[0] in "ab" and len(name) == 2}
@@ -175,14 +175,14 @@ def check_restart(stage: CatalogCrashStage, clients: list[Client], continues: bo
             database = open_database()
             catalog = stage.open_catalog(database, threads)
             check(catalog, database)
-            assert held_by(catalog) == found | {"after": frozenset()}
+            assert contents_of(catalog) == found | {"after": frozenset()}
 
     stage.play(1, body)
 
 
 @pytest.mark.torture
 def test_a_power_cut_at_any_step_loses_no_declaration_that_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
-    """C-21, X-02: whatever SQL has forgotten, log and catalog say the same."""
+    """C-21, X-02: log and catalog are equal, after any loss in SQL."""
     count = count_steps(SEED)
     wrong = [problem for step in range(count) for problem in check_state(SEED, step)]
     with capsys.disabled():

@@ -1,4 +1,4 @@
-"""A real SQL database and a real log under `kill -9`: whatever the moment, what was answered is in both, and whole."""
+"""A real SQL database and a real log under `kill -9`: at any moment, what was answered is in both, and whole."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_catalog_killed_twenty_times_holds_what_was_answered() -> None:
 
 
 def test_a_catalog_in_postgresql_killed_ten_times_holds_what_was_answered(postgres: PostgresServer) -> None:
-    """HS-02, C-21: the server lives on, and lets the next one in."""
+    """HS-02, C-21: the server survives, and accepts the next connection."""
     assert killed(10, 3, postgres.url(postgres.make_database())).reached >= 10
 
 

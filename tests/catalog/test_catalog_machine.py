@@ -1,4 +1,4 @@
-"""The catalog against plain dicts, in whatever order things are done, and whatever SQL or the disk forgets."""
+"""The catalog against plain dicts: operations in any order, with any loss in SQL or on disk."""
 
 from __future__ import annotations
 
@@ -85,16 +85,16 @@ class CatalogMachine(RuleBasedStateMachine):
             self.catalog.change(lambda writer: vhosts.delete(writer, vhost_id(writer, name)))
             model = self.model
             del model.vhosts[name]
-            model.queues = {key: held for key, held in model.queues.items() if key[0] != name}
-            model.exchanges = {key: held for key, held in model.exchanges.items() if key[0] != name}
+            model.queues = {key: existing for key, existing in model.queues.items() if key[0] != name}
+            model.exchanges = {key: existing for key, existing in model.exchanges.items() if key[0] != name}
             model.bindings = {each for each in model.bindings if each[0] != name}
 
     @rule(vhost=VHOSTS, name=NAMES, durable=st.booleans(), arguments=ARGUMENTS)
     def declare_queue(self, vhost: str, name: str, durable: bool, arguments: dict[str, Any]) -> None:
         if vhost in self.model.vhosts:
-            held = self.model.queues.setdefault((vhost, name), (durable, arguments))
+            existing = self.model.queues.setdefault((vhost, name), (durable, arguments))
             self._change(
-                held == (durable, arguments),
+                existing == (durable, arguments),
                 lambda writer: queues.declare(
                     writer, vhost_id(writer, vhost), name, durable=durable, arguments=arguments
                 ),
@@ -103,8 +103,10 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule(vhost=VHOSTS, name=NAMES, type_=st.sampled_from(["topic", "fanout"]))
     def declare_exchange(self, vhost: str, name: str, type_: str) -> None:
         if vhost in self.model.vhosts:
-            held = self.model.exchanges.setdefault((vhost, name), type_)
-            self._change(held == type_, lambda writer: exchanges.declare(writer, vhost_id(writer, vhost), name, type_))
+            existing = self.model.exchanges.setdefault((vhost, name), type_)
+            self._change(
+                existing == type_, lambda writer: exchanges.declare(writer, vhost_id(writer, vhost), name, type_)
+            )
 
     @rule(vhost=VHOSTS, name=NAMES)
     def delete_queue(self, vhost: str, name: str) -> None:
@@ -185,7 +187,7 @@ class CatalogMachine(RuleBasedStateMachine):
     # -- what is always true -------------------------------------------------------------------------------------
 
     @invariant()
-    def sql_log_and_model_say_the_same(self) -> None:
+    def sql_log_and_model_are_equal(self) -> None:
         check(self.catalog, self.stage.database)
         assert self._found() == self.model.state()
 
@@ -240,7 +242,7 @@ def exchange_of(writer: RowWriter, vhost: str, name: str) -> exchanges.ExchangeR
     return found
 
 
-def test_the_catalog_is_what_plain_dicts_say_whatever_is_forgotten() -> None:
+def test_the_catalog_equals_plain_dicts_after_any_loss() -> None:
     """HS-02, HS-05, HS-06: the machine's invariant says it after every step; that SQL forgot something is seen here."""
     run_state_machine_as_test(CatalogMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
     assert CatalogMachine.forgotten > 0

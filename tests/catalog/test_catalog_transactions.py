@@ -1,4 +1,4 @@
-"""The order in which log and SQL change: who judges, who is durable first, who commits when."""
+"""The order in which log and SQL change: which one validates, which is durable first, when each commits."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from warren.catalog.rows import CATALOG, LAST_CHANGE, Inequivalent, RowWriter
 
 @pytest.fixture
 def stage() -> Iterator[CatalogStage]:
-    made = CatalogStage()
-    made.begin()
-    yield made
-    made.stop()
+    new_stage = CatalogStage()
+    new_stage.begin()
+    yield new_stage
+    new_stage.stop()
 
 
 def declaring(vhost_id: VhostId, name: str) -> Callable[[RowWriter], QueueRow]:
@@ -225,9 +225,9 @@ def test_a_change_stands_when_the_log_has_it_and_its_savepoint_cannot_be_release
         raise OperationalError("RELEASE SAVEPOINT", None, Exception("disk I/O error"))
 
     def work(writer: RowWriter) -> QueueRow:
-        made = queues.declare(writer, here.id, "orders")
+        new_stage = queues.declare(writer, here.id, "orders")
         monkeypatch.setattr(NestedTransaction, "commit", fail)
-        return made
+        return new_stage
 
     orders, epoch = stage.catalog.submit(work)
     monkeypatch.undo()

@@ -30,7 +30,7 @@ def sqlite_at(directory: Path, connect: str = "", catalog: str = "warren") -> Sq
     return place
 
 
-def asked(sql: SqlDatabase, what: str) -> object:
+def scalar(sql: SqlDatabase, what: str) -> object:
     with sql.reading() as connection:
         return connection.execute(text(what)).scalar_one()
 
@@ -77,13 +77,13 @@ def test_a_name_that_leads_elsewhere_is_misuse(tmp_path: Path, name: str) -> Non
 
 def test_sqlite_checks_foreign_keys_and_syncs_at_its_checkpoints_only(tmp_path: Path) -> None:
     sql = sqlite_at(tmp_path).open()
-    assert asked(sql, "PRAGMA foreign_keys") == 1
-    assert asked(sql, "PRAGMA journal_mode") == "wal"
-    assert asked(sql, "PRAGMA synchronous") == 1
+    assert scalar(sql, "PRAGMA foreign_keys") == 1
+    assert scalar(sql, "PRAGMA journal_mode") == "wal"
+    assert scalar(sql, "PRAGMA synchronous") == 1
     sql.close()
 
 
-def test_a_transaction_begins_when_we_say_so(tmp_path: Path) -> None:
+def test_a_transaction_begins_explicitly(tmp_path: Path) -> None:
     """Tables made in it go with it, and a savepoint is one."""
     sql = sqlite_at(tmp_path).open()
     sql.begin()
@@ -93,7 +93,7 @@ def test_a_transaction_begins_when_we_say_so(tmp_path: Path) -> None:
     savepoint.rollback()
     assert sql.connection.execute(text("SELECT count(*) FROM x")).scalar_one() == 0
     sql.rollback()
-    assert asked(sql, "SELECT count(*) FROM sqlite_master") == 0
+    assert scalar(sql, "SELECT count(*) FROM sqlite_master") == 0
     sql.close()
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "family"),
+    ("message", "family"),
     [
         ("database or disk is full", OutOfRoom),
         ("disk I/O error", DiskFailure),
@@ -171,9 +171,9 @@ def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
         ("database disk image is malformed", SqlDamage),
     ],
 )
-def test_errors_of_sql_become_errors_of_warren(said: str, family: type[Exception]) -> None:
-    with pytest.raises(family, match=said), sql_error("here"):
-        raise OperationalError("x", None, Exception(said))
+def test_errors_of_sql_become_errors_of_warren(message: str, family: type[Exception]) -> None:
+    with pytest.raises(family, match=message), sql_error("here"):
+        raise OperationalError("x", None, Exception(message))
 
 
 def test_an_integrity_error_is_passed_on() -> None:

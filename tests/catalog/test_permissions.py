@@ -23,12 +23,12 @@ def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, *patterns: str)
 
 def test_what_was_permitted_is_there_after_a_restart_that_lost_sql(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
-    made = permitted(stage, user, vhost, "^mine", ".*", "")
+    row = permitted(stage, user, vhost, "^mine", ".*", "")
     stage.stop()
     stage.place.set_aside()
     with stage.begin().reading() as connection:
-        assert permissions.get(connection, user, vhost) == made
-    assert (made.configure, made.write, made.read) == ("^mine", ".*", "")
+        assert permissions.get(connection, user, vhost) == row
+    assert (row.configure, row.write, row.read) == ("^mine", ".*", "")
 
 
 def test_permitting_again_writes_over_and_the_same_again_writes_nothing(stage: CatalogStage) -> None:
@@ -44,7 +44,7 @@ def test_permitting_again_writes_over_and_the_same_again_writes_nothing(stage: C
         assert permissions.every(connection, UserId(user + 1)) == permissions.every(connection, user, VhostId(1)) == []
 
 
-def test_clearing_says_whether_there_was_anything(stage: CatalogStage) -> None:
+def test_clearing_returns_whether_there_was_anything(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
     permitted(stage, user, vhost, ".*", ".*", ".*")
     assert stage.catalog.change(lambda writer: permissions.clear(writer, user, vhost))

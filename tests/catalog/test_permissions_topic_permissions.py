@@ -22,12 +22,12 @@ def permitted(stage: CatalogStage, user: UserId, vhost: VhostId, exchange: str, 
 
 def test_each_exchange_has_patterns_of_its_own_also_one_that_is_not_there_yet(stage: CatalogStage) -> None:
     user, vhost = ann_and_home(stage)
-    made = [permitted(stage, user, vhost, name) for name in ("amq.topic", "later", "")]
+    permitted_rows = [permitted(stage, user, vhost, name) for name in ("amq.topic", "later", "")]
     stage.stop()
     stage.place.set_aside()
     with stage.begin().reading() as connection:
-        assert permissions.every_topic(connection, user, vhost) == made
-        assert permissions.get_topic(connection, user, vhost, "later") == made[1]
+        assert permissions.every_topic(connection, user, vhost) == permitted_rows
+        assert permissions.get_topic(connection, user, vhost, "later") == permitted_rows[1]
         assert permissions.get_topic(connection, user, vhost, "never") is None
 
 

@@ -31,11 +31,11 @@ def database(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def stage(postgres: PostgresServer, database: str) -> Iterator[CatalogStage]:
-    made = CatalogStage(postgres.place(database))
-    made.begin()
-    yield made
-    check(made.catalog, made.database)
-    made.stop()
+    new_stage = CatalogStage(postgres.place(database))
+    new_stage.begin()
+    yield new_stage
+    check(new_stage.catalog, new_stage.database)
+    new_stage.stop()
 
 
 # -- one broker at a time ------------------------------------------------------------------------------------------
@@ -69,13 +69,13 @@ def test_a_lock_that_is_released_soon_is_waited_for(postgres: PostgresServer, da
     holder = psycopg.connect(postgres.url(database), autocommit=True)
     holder.execute("SELECT pg_advisory_lock(%s)", (LOCK,))
     waiting = CatalogStage(postgres.place(database, lock_wait_ms=60_000))
-    asked: list[Catalog] = []
-    thread = SystemThreads().start("broker", lambda: asked.append(waiting.begin()))
-    while not postgres.ask("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+    query: list[Catalog] = []
+    thread = SystemThreads().start("broker", lambda: query.append(waiting.begin()))
+    while not postgres.fetch_all("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
         assert thread.is_alive()
     holder.close()
     thread.join()
-    check(asked[0], waiting.database)
+    check(query[0], waiting.database)
     waiting.stop()
 
 
@@ -125,7 +125,7 @@ def test_a_connection_lost_between_the_log_and_the_commit_is_nobodys_trouble(
     assert stage.catalog.queue_ids() == {queue.id}
 
 
-def test_who_joins_an_epoch_whose_connection_was_lost_takes_nothing_along(
+def test_a_change_in_an_epoch_whose_connection_was_lost_writes_nothing(
     postgres: PostgresServer, database: str, stage: CatalogStage
 ) -> None:
     here = home(stage.catalog)
@@ -144,7 +144,7 @@ def test_what_another_broker_did_to_sql_meanwhile_is_repaired(
     here = home(stage.catalog)
     declared(stage.catalog, here.id, "orders")
     postgres.cut_off(database)
-    postgres.ask("DELETE FROM warren.queues", database)
+    postgres.fetch_all("DELETE FROM warren.queues", database)
     declared(stage.catalog, here.id, "more")
     assert names(stage.catalog) == ["more", "orders"]
 
@@ -182,7 +182,7 @@ def test_a_locked_table_is_reported_as_locked(postgres: PostgresServer, database
 # -- a server that is away, or refuses the connection ----------------------------------------------------------------
 
 
-def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() -> None:
+def test_a_server_that_stops_and_restarts_is_waited_for_by_its_users() -> None:
     with postgres_server() as server:
         stage = CatalogStage(server.place(server.make_database()))
         here = home(stage.begin())
@@ -220,7 +220,7 @@ def test_a_server_that_goes_and_comes_back_is_waited_for_by_those_who_need_it() 
         ("postgresql://nobody:secret@/postgres?host={host}", Refused, 'role "nobody" does not exist', "createuser"),
     ],
 )
-def test_who_cannot_be_connected_to_is_named_with_what_to_do(
+def test_an_unreachable_server_is_named_with_what_to_do(
     postgres: PostgresServer, connect: str, family: type[WarrenError], message: str, hint: str
 ) -> None:
     host = postgres.url("x").rpartition("host=")[2]
@@ -238,12 +238,12 @@ def test_who_cannot_be_connected_to_is_named_with_what_to_do(
 def test_a_user_without_the_right_to_create_a_schema_is_refused_and_may_use_an_existing_one(
     postgres: PostgresServer, database: str
 ) -> None:
-    postgres.ask(f"CREATE ROLE poor_{database} LOGIN")
+    postgres.fetch_all(f"CREATE ROLE poor_{database} LOGIN")
     place = PostgresPlace(parsed(postgres.url(database, f"poor_{database}")), SeededRandom(1))
     with pytest.raises(Refused, match="permission denied for database") as caught:
         place.open()
     assert "GRANT CREATE" in caught.value.hint
-    postgres.ask(f"CREATE SCHEMA warren AUTHORIZATION poor_{database}", database)
+    postgres.fetch_all(f"CREATE SCHEMA warren AUTHORIZATION poor_{database}", database)
     stage = CatalogStage(place)
     declared(stage.begin(), home(stage.catalog).id, "orders")
     check(stage.catalog, stage.database)
@@ -255,27 +255,27 @@ def test_a_user_without_the_right_to_create_a_schema_is_refused_and_may_use_an_e
 
 def test_it_keeps_to_its_own_schema(postgres: PostgresServer, database: str) -> None:
     """Tables of the same names may belong to another program."""
-    postgres.ask(
+    postgres.fetch_all(
         "CREATE TABLE public.queues (x INTEGER); CREATE TABLE public.schema_version (version INTEGER)", database
     )
     stage = CatalogStage(postgres.place(database))
     declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.stop()
-    assert postgres.ask("SELECT count(*) FROM public.queues", database) == [(0,)]
-    assert postgres.ask("SELECT name FROM warren.queues", database) == [("orders",)]
+    assert postgres.fetch_all("SELECT count(*) FROM public.queues", database) == [(0,)]
+    assert postgres.fetch_all("SELECT name FROM warren.queues", database) == [("orders",)]
 
 
 def test_setting_aside_renames_and_drops_nothing(postgres: PostgresServer, database: str) -> None:
     place = postgres.place(database)
     place.set_aside()
-    asked = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren') ORDER BY 1"
-    assert postgres.ask(asked, database) == [("warren",)], "there was nothing to put away"
+    query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren') ORDER BY 1"
+    assert postgres.fetch_all(query, database) == [("warren",)], "there was nothing to put away"
     stage = CatalogStage(place)
     declared(stage.begin(), home(stage.catalog).id, "orders")
     stage.stop()
     place.set_aside()
-    [(aside,)] = postgres.ask(asked, database)
-    assert postgres.ask(f"SELECT name FROM {aside}.queues", database) == [("orders",)]
+    [(aside,)] = postgres.fetch_all(query, database)
+    assert postgres.fetch_all(f"SELECT name FROM {aside}.queues", database) == [("orders",)]
     assert names(stage.begin()) == ["orders"]
     check(stage.catalog, stage.database)
     stage.stop()
@@ -290,28 +290,28 @@ def test_postgresql_need_not_sync_for_us(stage: CatalogStage) -> None:
 def test_names_of_any_letters_and_255_bytes_are_distinguished_and_in_one_order(stage: CatalogStage) -> None:
     """The order is ours: a server's locale may have another."""
     here = home(stage.catalog)
-    asked = sorted(
+    query = sorted(
         ["a", "A", "ä", "a\u0308", "B", "b", "Z", "_", "ß", "ss", "😀" * 63 + "abc", "x" * 255, "%", "'", '"']
     )
-    for name in reversed(asked):
+    for name in reversed(query):
         declared(stage.catalog, here.id, name)
         stage.catalog.change(lambda writer, name=name: users.put(writer, name, "", ""))  # type: ignore[misc]
         stage.catalog.change(lambda writer, name=name: vhosts.declare(writer, name))  # type: ignore[misc]
         stage.catalog.change(lambda writer, name=name: exchanges.declare(writer, here.id, name))  # type: ignore[misc]
     seen = rows_in_sql(stage.catalog)
     with stage.again().reading() as connection:
-        assert [each.name for each in queues.every(connection)] == asked
-        assert [each.name for each in users.every(connection)] == asked
-        assert [each.name for each in vhosts.every(connection)] == sorted(["/", *asked])
+        assert [each.name for each in queues.every(connection)] == query
+        assert [each.name for each in users.every(connection)] == query
+        assert [each.name for each in vhosts.every(connection)] == sorted(["/", *query])
         ours = [each.name for each in exchanges.every(connection, here.id)]
     assert ours == sorted(ours)
     assert rows_in_sql(stage.catalog) == seen
 
 
 def test_arguments_hold_what_a_text_of_postgresql_cannot(stage: CatalogStage) -> None:
-    asked = {"zero": "a\0b", "bytes": b"\0\xff", "nested": [{"\0": "\0"}], "big": "ü" * 200_000}
+    query = {"zero": "a\0b", "bytes": b"\0\xff", "nested": [{"\0": "\0"}], "big": "ü" * 200_000}
     here = home(stage.catalog)
-    queue = declared(stage.catalog, here.id, "orders", arguments=asked)
-    bound(stage.catalog, "amq.headers", queue, "k" * 255, arguments=asked)
+    queue = declared(stage.catalog, here.id, "orders", arguments=query)
+    bound(stage.catalog, "amq.headers", queue, "k" * 255, arguments=query)
     with stage.again().reading() as connection:
         assert queues.by_id(connection, queue.id) == queue

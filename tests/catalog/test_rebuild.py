@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, event, insert, text
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, copy_of, declared, home, names, rows_in_sql
-from tests.catalog.sql_places import SqlPlaces
+from tests.catalog.sql_locations import SqlPlaces
 from tools.simulator.volatile_catalog import VolatileCatalog
 from tools.simulator.volatile_store import VolatileStore
 from warren.base.errors import Damage
@@ -27,14 +27,14 @@ from warren.snapshot.reflection import Mode
 
 
 def busy(stage: CatalogStage) -> list[dict[Any, Any]]:
-    """A catalog with a past; what it held after each change."""
+    """A catalog with a history; its contents after each change."""
     catalog = stage.begin()
     here = home(catalog)
-    kept = [declared(catalog, here.id, f"q{n}") for n in range(3)]
+    remaining = [declared(catalog, here.id, f"q{n}") for n in range(3)]
     seen = [rows_in_sql(catalog)]
-    bound(catalog, "amq.topic", kept[0], "a")
+    bound(catalog, "amq.topic", remaining[0], "a")
     seen.append(rows_in_sql(catalog))
-    catalog.change(lambda writer: queues.delete(writer, kept[0].id))
+    catalog.change(lambda writer: queues.delete(writer, remaining[0].id))
     seen.append(rows_in_sql(catalog))
     declared(catalog, here.id, "q0")  # the name again, with another id
     seen.append(rows_in_sql(catalog))
@@ -106,13 +106,13 @@ def test_sql_of_an_earlier_day_gets_what_it_lacks_from_the_log(places: SqlPlaces
     """C-21: SQL was put back, the log was not."""
     stage = CatalogStage(places.new())
     here = home(stage.begin())
-    gone, kept = declared(stage.catalog, here.id, "gone"), declared(stage.catalog, here.id, "kept")
+    gone, remaining = declared(stage.catalog, here.id, "gone"), declared(stage.catalog, here.id, "kept")
     bound(stage.catalog, "amq.topic", gone)
     stage.stop()
     earlier = places.copy(stage.place)
     stage.begin()
     stage.catalog.change(lambda writer: queues.delete(writer, gone.id))
-    bound(stage.catalog, "amq.topic", kept)
+    bound(stage.catalog, "amq.topic", remaining)
     declared(stage.catalog, here.id, "gone")
     stage.catalog.change(lambda writer: vhosts.describe(writer, here.id, "changed", ["x"]))
     seen = rows_in_sql(stage.catalog)
@@ -143,7 +143,7 @@ def test_sql_ahead_of_a_log_that_was_put_back_is_put_back_too(place: SqlPlace) -
     earlier.stop()
 
 
-def test_sql_of_a_timeline_that_the_log_has_left_is_made_again(place: SqlPlace) -> None:
+def test_sql_of_an_abandoned_timeline_is_rebuilt(place: SqlPlace) -> None:
     """X-02: a log restored to an epoch has the catalog of that epoch, whatever SQL says. C-21: from then on SQL is the
     fork's, and the log that was left is refused by it."""
     stage = CatalogStage(place, mode=Mode.OFF)
@@ -246,7 +246,7 @@ def test_a_log_that_lacks_rows_of_its_catalog_is_refused() -> None:
     stage.database.close()
 
 
-def test_a_row_that_refers_to_nothing_is_refused_and_sql_left_as_it_was() -> None:
+def test_a_row_that_refers_to_nothing_is_refused_and_sql_is_unchanged() -> None:
     """HS-07: all durable objects are in the log, and SQL judges them again whenever it is made from there."""
     stage = CatalogStage()
     declared(stage.begin(), home(stage.catalog).id, "orders")

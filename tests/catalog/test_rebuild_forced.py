@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from tests.catalog.catalog_stage import CatalogStage, bound, check, declared, home, names, rows_in_sql
-from tests.catalog.sql_places import SqlPlaces
+from tests.catalog.sql_locations import SqlPlaces
 from warren.base.threads import SystemThreads
 from warren.catalog import permissions, users
 from warren.catalog.catalog import Catalog
@@ -68,12 +68,12 @@ def lose(stage: CatalogStage, *keys: bytes) -> None:
 
 def crowded(stage: CatalogStage) -> list[QueueRow]:
     here = home(stage.begin())
-    made = [declared(stage.catalog, here.id, name) for name in ("lost", "kept")]
-    for queue in made:
+    declared_rows = [declared(stage.catalog, here.id, name) for name in ("lost", "kept")]
+    for queue in declared_rows:
         bound(stage.catalog, "amq.topic", queue, queue.name)
     ann = stage.catalog.change(lambda writer: users.put(writer, "ann", "hash", "scrypt"))
     stage.catalog.change(lambda writer: permissions.put(writer, ann.id, here.id, ".*", ".*", ".*"))
-    return made
+    return declared_rows
 
 
 def test_a_log_that_lacks_a_queue_continues_without_it_when_forced(places: SqlPlaces) -> None:
@@ -97,7 +97,7 @@ def test_a_log_that_lacks_a_queue_continues_without_it_when_forced(places: SqlPl
     assert queue_names_in(aside) == ["kept", "lost"]
 
 
-def test_rows_that_refer_to_nothing_are_kept_in_a_file(place: SqlPlace) -> None:
+def test_rows_that_refer_to_nothing_are_saved_in_a_file(place: SqlPlace) -> None:
     """C-21"""
     stage = CatalogStage(place)
     lost, _ = crowded(stage)

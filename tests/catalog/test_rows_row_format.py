@@ -102,7 +102,7 @@ def test_a_row_that_is_no_object_is_damage(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("image", [{}, {"rows": 3, "last_id": 1}, {"rows": {"Q": "x"}, "last_id": 1}, {"rows": {}}])
-def test_a_last_change_that_says_too_little_is_damage(image: dict[str, object]) -> None:
+def test_a_last_change_that_is_too_short_is_damage(image: dict[str, object]) -> None:
     with pytest.raises(Damage, match="does not say what it must"):
         LastChange.decode(encode(image))
 

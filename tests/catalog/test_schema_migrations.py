@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, select, text
 
-from tests.catalog.sql_places import SqlPlaces
+from tests.catalog.sql_locations import SqlPlaces
 from warren.base.errors import DiskFailure, Refused
 from warren.catalog.schema import METADATA, STEPS, migrate, schema_version
 from warren.catalog.sql import SqlDatabase, SqlPlace
@@ -18,9 +18,9 @@ NEXT = ("ALTER TABLE queues ADD COLUMN colour TEXT", "UPDATE queues SET colour =
 
 @pytest.fixture
 def sql(place: SqlPlace) -> Iterator[SqlDatabase]:
-    made = place.open()
-    yield made
-    made.close()
+    opened = place.open()
+    yield opened
+    opened.close()
 
 
 def version(sql: SqlDatabase) -> int:
@@ -50,13 +50,13 @@ def description_of(connection: Any) -> dict[str, Any]:
 def test_the_steps_make_the_tables_that_queries_expect(sql: SqlDatabase, places: SqlPlaces) -> None:
     migrate(sql)
     other = places.new().open()
-    with sql.reading() as made, other.reading() as expected:
+    with sql.reading() as opened, other.reading() as expected:
         METADATA.create_all(expected)
-        assert description_of(made) == description_of(expected)
+        assert description_of(opened) == description_of(expected)
     other.close()
 
 
-def test_a_database_of_this_version_is_left_alone(sql: SqlDatabase) -> None:
+def test_a_database_of_this_version_is_not_changed(sql: SqlDatabase) -> None:
     assert migrate(sql) == 0
     assert version(sql) == len(STEPS) == 2
     assert migrate(sql) == len(STEPS)

@@ -1,4 +1,4 @@
-"""Which database a connect string names, and what is said of it."""
+"""Which database a connect string names, and how it is shown."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def found(catalog: Catalog, name: str = "ann") -> UserRow | None:
         return users.get(connection, name)
 
 
-def test_a_user_is_there_after_a_restart_whatever_sql_forgot() -> None:
+def test_a_user_is_there_after_a_restart_even_if_sql_lost_it() -> None:
     stage = CatalogStage()
     ann = made_user(stage.begin())
     ann = stage.catalog.change(lambda writer: users.set_limits(writer, ann.id, {"max-channels": 3}))
@@ -49,7 +49,7 @@ def test_a_password_and_tags_are_changed_each_alone(stage: CatalogStage) -> None
     assert found(stage.catalog) == UserRow(ann.id, "ann", "other", "sha")
 
 
-def test_saying_the_same_again_writes_nothing(stage: CatalogStage) -> None:
+def test_repeating_a_change_writes_nothing(stage: CatalogStage) -> None:
     ann = made_user(stage.catalog)
     applied = stage.catalog.applied
     assert made_user(stage.catalog) == ann

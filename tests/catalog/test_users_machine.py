@@ -53,7 +53,7 @@ class UsersMachine(CatalogMachine):
             )
 
     @invariant()
-    def users_and_permissions_are_what_dicts_say(self) -> None:
+    def users_and_permissions_equal_the_dicts(self) -> None:
         for rows in (self.granted, self.topics):  # deleted with their user and their vhost
             for name, vhost in list(rows):
                 if name not in self.users or vhost not in self.model.vhosts:
@@ -73,5 +73,5 @@ def user_id(writer: RowWriter, name: str) -> UserId:
     return found.id
 
 
-def test_users_and_permissions_are_what_plain_dicts_say_whatever_is_forgotten() -> None:
+def test_users_and_permissions_equal_plain_dicts_after_any_loss() -> None:
     run_state_machine_as_test(UsersMachine, settings=settings(max_examples=15, stateful_step_count=30, deadline=None))

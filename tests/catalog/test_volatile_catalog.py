@@ -18,7 +18,7 @@ def commit(sql: SqlDatabase, number: int) -> None:
         connection.execute(text(f"INSERT INTO held VALUES ({number})"))
 
 
-def held(place: VolatileCatalog) -> list[int]:
+def numbers_in(place: VolatileCatalog) -> list[int]:
     sql = place.open()
     try:
         with sql.reading() as connection:
@@ -42,23 +42,23 @@ def three_transactions() -> VolatileCatalog:
 
 def test_a_crash_leaves_any_whole_transaction_or_none() -> None:
     place = three_transactions()
-    found = [held(place.crash(SeededRandom(seed))) for seed in range(40)]
+    found = [numbers_in(place.crash(SeededRandom(seed))) for seed in range(40)]
     assert {len(each) for each in found} == {0, 1, 2, 3}
     assert all(each == list(range(1, len(each) + 1)) for each in found)
-    assert held(place) == [1, 2, 3], "the old one is left as it is"
+    assert numbers_in(place) == [1, 2, 3], "the old one is left as it is"
 
 
 @pytest.mark.parametrize(("lost", "left"), [(0, [1, 2, 3]), (1, [1, 2]), (3, []), (9, [])])
 def test_it_loses_the_given_number_of_transactions(lost: int, left: list[int]) -> None:
     place = three_transactions()
     place.lose(lost)
-    assert held(place) == left
+    assert numbers_in(place) == left
 
 
 def test_what_is_set_aside_is_gone() -> None:
     place = three_transactions()
     place.set_aside()
-    assert held(place) == []
+    assert numbers_in(place) == []
 
 
 def test_a_broken_one_commits_nothing() -> None:
@@ -68,4 +68,4 @@ def test_a_broken_one_commits_nothing() -> None:
     with pytest.raises(OutOfRoom):
         commit(sql, 4)
     sql.close()
-    assert held(place) == [1, 2, 3]
+    assert numbers_in(place) == [1, 2, 3]

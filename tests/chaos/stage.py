@@ -54,7 +54,7 @@ class ChaosStage:
         self._thread.start()
         self.run(self._start(str(directory)))
         self.publisher = RawClient(self.port).log_in().channel(confirms=True)
-        self.publisher.say(1, methods.QueueDeclare(queue=QUEUE, durable=True))
+        self.publisher.send_method(1, methods.QueueDeclare(queue=QUEUE, durable=True))
         self.publisher.expect(methods.QueueDeclareOk)
         self._tag = 0
 
@@ -148,7 +148,7 @@ class ChaosStage:
         answer = self.publish()
         assert isinstance(answer, methods.BasicAck) and answer.delivery_tag == self._tag
         with RawClient(self.port).log_in().channel() as client:
-            client.say(1, methods.BasicGet(queue=QUEUE, no_ack=True))
+            client.send_method(1, methods.BasicGet(queue=QUEUE, no_ack=True))
             client.expect(methods.BasicGetOk)
             assert client.body().startswith(b"message")
 

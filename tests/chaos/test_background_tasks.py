@@ -93,7 +93,7 @@ def test_a_task_that_raises_is_an_alarm_and_service_continues(
 def test_every_task_of_a_broker_is_broken_by_a_test(tmp_path: Path) -> None:
     """A new task comes with a test of what its failure does."""
     elsewhere = {"request-batch", "connection", "event-loop", "confirms"}  # below, and in tests/broker
-    elsewhere.add("queue-restart")  # tests/broker/test_supervisor
+    elsewhere.add("queue-restart")  # tests/broker/test_queue_handle
     with ChaosStage(tmp_path / "data") as stage:
         assert set(stage.broker.environment.background.failures()) == {*TASKS, *elsewhere}
 
@@ -112,7 +112,7 @@ def test_a_connection_whose_output_raises_is_closed_and_the_others_are_served(tm
     with ChaosStage(tmp_path / "data") as stage, RawClient(stage.port).log_in().channel() as victim:
         connection = list(stage.broker.server.connections)[-1]
         with stage.broken(connection, "flush"):
-            victim.say(1, methods.BasicQos(prefetch_count=1))
+            victim.send_method(1, methods.BasicQos(prefetch_count=1))
             assert victim.is_closed()
         stage.check_service()
         assert stage.metric("warren_background_failures_total", "connection") >= 1
@@ -157,7 +157,7 @@ def test_a_batch_of_one_vhost_that_raises_leaves_the_vhosts_behind_it_served(tmp
         stage.vhost("other")
         server = stage.broker.server
         with RawClient(stage.port).log_in(vhost="other").channel(confirms=True) as client:
-            client.say(1, methods.QueueDeclare(queue=QUEUE, durable=True))
+            client.send_method(1, methods.QueueDeclare(queue=QUEUE, durable=True))
             client.expect(methods.QueueDeclareOk)
             first, second = server.served("/").batch, server.served("other").batch
 

@@ -32,7 +32,7 @@ def test_a_process_that_cannot_confirm_safely_ends_with_an_error_and_loses_nothi
     assert process.returncode not in (0, None), log
     assert DEFECT in log and "Traceback" in log
     with BrokerProcess(tmp_path / "data") as broker, RawClient(broker.port).log_in().channel() as client:
-        client.say(1, methods.QueueDeclare(queue="q", durable=True, passive=bool(confirmed)))
+        client.send_method(1, methods.QueueDeclare(queue="q", durable=True, passive=bool(confirmed)))
         assert client.expect(methods.QueueDeclareOk).message_count >= confirmed
 
 
@@ -42,9 +42,9 @@ def _published_until_the_end(port: int) -> int:
     confirmed = 0
     with suppress(Closed, ConnectionError, TimeoutError, AssertionError), RawClient(port) as client:
         client.log_in().channel(confirms=True)
-        client.say(1, methods.QueueDeclare(queue="q", durable=True))
+        client.send_method(1, methods.QueueDeclare(queue="q", durable=True))
         client.expect(methods.QueueDeclareOk)
-        client.say(1, methods.QueueDeclare(queue="got", durable=True))
+        client.send_method(1, methods.QueueDeclare(queue="got", durable=True))
         client.expect(methods.QueueDeclareOk)
         while True:
             client.publish(1, "q", b"kept")
@@ -52,6 +52,6 @@ def _published_until_the_end(port: int) -> int:
             confirmed += 1
             client.publish(1, "got", b"taken")
             client.expect(methods.BasicAck)
-            client.say(1, methods.BasicGet(queue="got", no_ack=True))
+            client.send_method(1, methods.BasicGet(queue="got", no_ack=True))
             client.expect(methods.BasicGetOk)
     return confirmed

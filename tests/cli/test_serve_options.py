@@ -39,7 +39,7 @@ def publish(broker: BrokerProcess, count: int, size: int) -> None:
 
 def purge(broker: BrokerProcess) -> None:
     with client_of(broker) as client:
-        client.say(1, methods.QueuePurge(queue="jobs"))
+        client.send_method(1, methods.QueuePurge(queue="jobs"))
         client.expect(methods.QueuePurgeOk)
 
 

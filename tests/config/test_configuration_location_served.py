@@ -41,12 +41,12 @@ def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
             channel.queue_declare("later", durable=True)
         assert (store / "log").is_dir()
         assert not (store / "catalog").exists()
-        assert server.ask("SELECT name FROM warren.queues ORDER BY name", name) == [("later",), ("orders",)]
+        assert server.fetch_all("SELECT name FROM warren.queues ORDER BY name", name) == [("later",), ("orders",)]
         stranger = refused(tmp_path / "other", "--catalog", url)
         assert "which this log never was on" in stranger.stderr
         assert "--force" in stranger.stderr
         with BrokerProcess(tmp_path / "other", "--catalog", url, "--force"):
-            assert server.ask("SELECT count(*) FROM warren.queues", name) == [(0,)]
+            assert server.fetch_all("SELECT count(*) FROM warren.queues", name) == [(0,)]
         with BrokerProcess(tmp_path / "data", *where, "--force") as broker, come_in(broker, "guest", "guest") as again:
             channel = again.channel()
             assert [channel.basic_get("orders", auto_ack=True)[2] for _ in range(2)] == [b"1", b"2"]

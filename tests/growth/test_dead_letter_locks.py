@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.routed_stage import RoutedStage, wire
-from tests.broker.test_request_batch_turn import Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Sender
 from tests.growth.counting import count_calls
 from warren.broker.request_batch import Settlement
 from warren.broker.unit_of_work import UnitOfWork
@@ -15,7 +15,7 @@ FEW, MANY = 20, 80
 
 def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """And how many queues were locked for them."""
-    stage = TurnStage(RoutedStage())
+    stage = BatchStage(RoutedStage())
     broker = stage.broker
     assert isinstance(broker, RoutedStage)
     broker.exchange("dlx", "fanout")

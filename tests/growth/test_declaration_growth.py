@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.broker.declarations_stage import DeclarationsStage
 from tests.broker.exchanges.rows import VHOST, exchange, queue
-from tests.broker.topology_stage import TopologyStage
 from tests.server.raw_client import RawClient
 from tests.server.served_broker import served_broker
 from warren.amqp import methods
@@ -143,16 +143,16 @@ class Costs:
         return sessions, at + now, syncs
 
 
-def declare_all(stage: TopologyStage, first: int, count: int) -> None:
+def declare_all(stage: DeclarationsStage, first: int, count: int) -> None:
     for number in range(first, first + count):
-        stage.ask(methods.QueueDeclare(queue=f"q{number}", durable=True))
+        stage.request(methods.QueueDeclare(queue=f"q{number}", durable=True))
 
 
 @pytest.mark.parametrize("count", [SIZE, 4 * SIZE])
 def test_a_durable_declaration_is_one_session_and_one_sync_and_reads_no_store(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    stage = TopologyStage().up()
+    stage = DeclarationsStage().up()
     declare_all(stage, 0, count)
     sessions, views, syncs = Costs(monkeypatch).during(lambda: declare_all(stage, count, 64))
     assert (views, syncs) == (0, 64)
@@ -164,7 +164,7 @@ def test_a_durable_declaration_is_one_session_and_one_sync_and_reads_no_store(
 def test_queues_that_never_had_a_message_write_nothing_at_a_stop_and_a_start(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    stage = TopologyStage().up()
+    stage = DeclarationsStage().up()
     declare_all(stage, 0, count)
     costs = Costs(monkeypatch)
     assert costs.during(stage.vhost.close) == (0, 0, 0)
@@ -178,7 +178,7 @@ def test_queues_that_never_had_a_message_write_nothing_at_a_stop_and_a_start(
 
 @pytest.mark.parametrize("count", [SIZE, 4 * SIZE])
 def test_queues_are_stopped_and_started_many_in_one_session(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    stage = TopologyStage().up()
+    stage = DeclarationsStage().up()
     declare_all(stage, 0, count)
     names = [f"q{number}" for number in range(count)]
     stage.put(b"1", to=names)
@@ -198,7 +198,7 @@ def test_queues_are_stopped_and_started_many_in_one_session(monkeypatch: pytest.
     stage.down()
 
 
-def start_all(stage: TopologyStage) -> None:
+def start_all(stage: DeclarationsStage) -> None:
     with stage.storage.catalog.reading() as connection:
         rows = queues.every(connection)
     for start in range(0, len(rows), TOGETHER):
@@ -219,11 +219,11 @@ def test_declarations_of_many_clients_share_a_sync(tmp_path: Path, monkeypatch: 
     with served_broker(tmp_path / "data") as (broker, port), ExitStack() as stack:
         connected = [stack.enter_context(RawClient(port).log_in().channel()) for _ in range(clients)]
         monkeypatch.setattr(GroupCommit, "_write_and_sync", waiting)
-        connected[0].say(1, methods.QueueDeclare(queue="q0", durable=True))
+        connected[0].send_method(1, methods.QueueDeclare(queue="q0", durable=True))
         while not syncs:
             time.sleep(0.001)
         for number, client in enumerate(connected[1:], 1):
-            client.say(1, methods.QueueDeclare(queue=f"q{number}", durable=True))
+            client.send_method(1, methods.QueueDeclare(queue=f"q{number}", durable=True))
         deadline = time.monotonic() + 30
         while len(broker.catalog._waiting) < clients - 1:
             assert time.monotonic() < deadline, "they do not wait together"

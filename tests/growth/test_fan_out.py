@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.test_request_batch_turn import Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Sender
 from tests.growth.counting import count_calls
 from warren.broker.queue import Queue
 
@@ -12,7 +12,7 @@ LARGE = b"x" * 20_000  # stored once for all queues, in the message store
 
 
 def calls_of_a_fan_out(queues: int, body: bytes) -> int:
-    stage = TurnStage()
+    stage = BatchStage()
     try:
         names = [f"q{number}" for number in range(queues)]
         for name in names:

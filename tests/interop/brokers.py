@@ -1,7 +1,7 @@
-"""The brokers that the clients talk to: RabbitMQ, which says what is right, and Warren, which must say the same.
+"""The brokers under test: RabbitMQ, the reference, and Warren, which must answer the same.
 
-Both are processes of their own with private directories and ports, on loopback. They are started when the first test
-asks for them and stopped when the last one is done.
+Both are processes of their own with private directories and ports, on loopback. They are started by the first test
+that uses them and stopped after the last one.
 """
 
 from __future__ import annotations

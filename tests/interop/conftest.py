@@ -98,9 +98,9 @@ def names(broker: Broker) -> Iterator[Names]:
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Pika]:
-    made = Pika(broker)
-    yield made
-    made.close()
+    pika_client = Pika(broker)
+    yield pika_client
+    pika_client.close()
 
 
 @pytest.fixture

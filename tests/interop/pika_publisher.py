@@ -1,4 +1,4 @@
-"""A publisher that sends everything at once and writes down what is said back, in the order in which it is said."""
+"""A publisher that sends everything at once and records the answers, in their order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interop.brokers import Broker
 from tests.interop.pika_stage import SECONDS_MAX
 
 
-class Said(NamedTuple):
+class Confirmation(NamedTuple):
     is_ack: bool
     tag: int
     multiple: bool
@@ -28,7 +28,7 @@ class Returned(NamedTuple):
 
 def published(
     broker: Broker, messages: Sequence[tuple[str, str, bytes, bool]], **properties: Any
-) -> list[Said | Returned]:
+) -> list[Confirmation | Returned]:
     """Publishes (exchange, routing key, body, mandatory) without waiting, until all of them are confirmed."""
     publisher = _Publisher(messages, pika.BasicProperties(**properties))
     connection = pika.SelectConnection(
@@ -41,15 +41,15 @@ def published(
     connection.ioloop.start()
     connection.ioloop.remove_timeout(deadline)
     connection.ioloop.close()
-    assert len(publisher.open) == 0, f"{len(publisher.open)} messages are not confirmed; said: {publisher.said[-3:]}"
-    return publisher.said
+    assert len(publisher.open) == 0, f"{len(publisher.open)} messages are not confirmed; said: {publisher.answers[-3:]}"
+    return publisher.answers
 
 
 class _Publisher:
     def __init__(self, messages: Sequence[tuple[str, str, bytes, bool]], properties: Any) -> None:
         self._properties = properties
         self.open = set(range(1, len(messages) + 1))
-        self.said: list[Said | Returned] = []
+        self.answers: list[Confirmation | Returned] = []
         self._messages = messages
 
     def begin(self, channel: Any) -> None:
@@ -62,11 +62,11 @@ class _Publisher:
             channel.basic_publish(exchange, routing_key, body, self._properties, mandatory=mandatory)
 
     def _on_return(self, _: Any, method: Any, __: Any, body: bytes) -> None:
-        self.said.append(Returned(method.reply_code, method.reply_text, method.exchange, method.routing_key, body))
+        self.answers.append(Returned(method.reply_code, method.reply_text, method.exchange, method.routing_key, body))
 
     def _on_confirm(self, frame: Any) -> None:
         method = frame.method
-        self.said.append(Said(isinstance(method, pika.spec.Basic.Ack), method.delivery_tag, method.multiple))
+        self.answers.append(Confirmation(isinstance(method, pika.spec.Basic.Ack), method.delivery_tag, method.multiple))
         self.open = {
             tag for tag in self.open if tag > method.delivery_tag or not (method.multiple or tag == method.delivery_tag)
         }

@@ -102,8 +102,8 @@ def get(channel: Any, queue: str) -> Message:
 def bodies_in(channel: Any, queue: str) -> list[bytes]:
     """Everything that is in the queue, taken out of it."""
     found = []
-    while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
-        found.append(got[2])
+    while (answer := channel.basic_get(queue, auto_ack=True))[0] is not None:
+        found.append(answer[2])
     return found
 
 
@@ -125,7 +125,7 @@ def settle(channel: Any, queue: str) -> None:
 
 @contextmanager
 def refused(code: int, text: str = "", error: Any = pika.exceptions.ChannelClosedByBroker) -> Iterator[None]:
-    """The broker closes the channel with this code, and these words are in what it says."""
+    """The broker closes the channel with this code, and a text that contains these words."""
     with pytest.raises(error) as caught:
         yield
     assert (caught.value.reply_code, text in caught.value.reply_text) == (code, True), caught.value

@@ -35,13 +35,13 @@ async def publish(channel: Any, queue: Any, *bodies: bytes, **properties: Any) -
 
 async def drained(queue: Any) -> list[bytes]:
     found = []
-    while got := await queue.get(no_ack=True, fail=False):
-        found.append(got.body)
+    while fetched := await queue.get(no_ack=True, fail=False):
+        found.append(fetched.body)
     return found
 
 
 async def ignore(_: Any) -> None:
-    """A consumer to whom nothing comes."""
+    """A consumer that receives nothing."""
 
 
 def numbered(count: int) -> list[bytes]:
@@ -149,10 +149,10 @@ async def test_rejected_and_nacked_messages_come_back_redelivered(broker: Broker
     async with opened(broker) as channel:
         queue = await channel.declare_queue(names.queue())
         await publish(channel, queue, *numbered(4))
-        held = [await queue.get() for _ in range(3)]
-        await held[0].reject(requeue=True)
-        await held[2].nack(requeue=True)
-        await held[1].ack()
+        unacked = [await queue.get() for _ in range(3)]
+        await unacked[0].reject(requeue=True)
+        await unacked[2].nack(requeue=True)
+        await unacked[1].ack()
         again = [await queue.get(no_ack=True) for _ in range(3)]
         assert [(each.body, each.redelivered) for each in again] == [(b"0", True), (b"2", True), (b"3", False)]
 
@@ -197,7 +197,7 @@ async def test_queues_of_every_lifetime(broker: Broker, names: Names) -> None:
             await channel.declare_queue(brief.name, passive=True)
 
 
-async def test_deleting_asks_first_by_default(broker: Broker, names: Names) -> None:
+async def test_deleting_is_conditional_by_default(broker: Broker, names: Names) -> None:
     """aio-pika's `delete` means if-unused and if-empty."""
     async with opened(broker) as channel:
         queue = await channel.declare_queue(names.queue())
@@ -266,10 +266,10 @@ async def test_properties_and_headers_come_back(broker: Broker, names: Names) ->
     async with opened(broker) as channel:
         queue = await channel.declare_queue(names.queue())
         await publish(channel, queue, b"x" * (1 << 20), headers=headers, **properties)
-        got = await queue.get(no_ack=True)
-        assert got.body == b"x" * (1 << 20)
-        assert {name: getattr(got, name) for name in properties} == properties
-        assert {name: got.headers[name] for name in headers} == headers
+        fetched = await queue.get(no_ack=True)
+        assert fetched.body == b"x" * (1 << 20)
+        assert {name: getattr(fetched, name) for name in properties} == properties
+        assert {name: fetched.headers[name] for name in headers} == headers
 
 
 async def test_a_call_finds_its_answer(broker: Broker, names: Names) -> None:
@@ -279,10 +279,10 @@ async def test_a_call_finds_its_answer(broker: Broker, names: Names) -> None:
     async def double(*, number: int) -> int:
         return 2 * number
 
-    async with opened(broker) as serving, opened(broker) as asking:
+    async with opened(broker) as serving, opened(broker) as calling:
         server = await RPC.create(serving)
         await server.register(name, double, auto_delete=True)
-        client = await RPC.create(asking)
+        client = await RPC.create(calling)
         answers = await asyncio.gather(*(client.call(name, kwargs={"number": number}) for number in range(20)))
         assert answers == [2 * number for number in range(20)]
         await client.close()

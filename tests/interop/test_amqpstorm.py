@@ -18,15 +18,15 @@ SECONDS_MAX = 10.0
 
 @pytest.fixture
 def connect(broker: Broker) -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
+    connections: list[Any] = []
 
     def connect(**options: Any) -> Any:
         given = {"username": broker.user, "password": broker.password, "port": broker.port, **options}
-        made.append(amqpstorm.Connection(broker.host, **given))
-        return made[-1]
+        connections.append(amqpstorm.Connection(broker.host, **given))
+        return connections[-1]
 
     yield connect
-    for connection in made:
+    for connection in connections:
         connection.close()
 
 
@@ -64,8 +64,8 @@ def ready(channel: Any, queue: str) -> int:
 
 def bodies_in(channel: Any, queue: str) -> list[str]:
     found = []
-    while got := channel.basic.get(queue, no_ack=True):
-        found.append(got.body)
+    while fetched := channel.basic.get(queue, no_ack=True):
+        found.append(fetched.body)
     return found
 
 
@@ -171,27 +171,27 @@ def test_a_prefetch_limits_each_consumer_and_a_global_one_the_channel(
 ) -> None:
     queue = declared(storm, names)
     storm.basic.qos(2, global_=is_global)
-    held: list[Any] = []
+    messages: list[Any] = []
     for _ in range(2):
-        storm.basic.consume(held.append, queue)
+        storm.basic.consume(messages.append, queue)
     publish(storm, queue, *map(str, range(6)))
-    wait(lambda: len(held) == taken, storm)
+    wait(lambda: len(messages) == taken, storm)
     assert ready(storm, queue) == 6 - taken
-    held[0].ack()
-    wait(lambda: len(held) == taken + 1, storm)
-    assert [message.body for message in held] == [str(number) for number in range(taken + 1)]
+    messages[0].ack()
+    wait(lambda: len(messages) == taken + 1, storm)
+    assert [message.body for message in messages] == [str(number) for number in range(taken + 1)]
 
 
 def test_rejected_nacked_and_recovered_messages_come_back(storm: Any, names: Names) -> None:
     queue = declared(storm, names)
     publish(storm, queue, *map(str, range(5)))
-    held = [storm.basic.get(queue) for _ in range(4)]
-    held[0].ack()
-    held[2].nack(requeue=True)
-    held[1].reject(requeue=True)
+    messages = [storm.basic.get(queue) for _ in range(4)]
+    messages[0].ack()
+    messages[2].nack(requeue=True)
+    messages[1].reject(requeue=True)
     wait(lambda: ready(storm, queue) == 3, storm)
     again = storm.basic.get(queue)
-    assert (again.body, again.redelivered, held[0].redelivered) == ("1", True, False)
+    assert (again.body, again.redelivered, messages[0].redelivered) == ("1", True, False)
     storm.basic.recover(requeue=True)
     wait(lambda: ready(storm, queue) == 4, storm)
     assert bodies_in(storm, queue) == ["1", "2", "3", "4"]
@@ -208,8 +208,8 @@ def test_rejected_expired_and_dropped_messages_are_dead_lettered(storm: Any, nam
     publish(storm, brief, "late")
     wait(lambda: ready(storm, dead) == 3, storm)
     found = {}
-    while got := storm.basic.get(dead, no_ack=True):
-        found[got.body] = got.properties["headers"]["x-death"][0]["reason"]
+    while fetched := storm.basic.get(dead, no_ack=True):
+        found[fetched.body] = fetched.properties["headers"]["x-death"][0]["reason"]
     assert found == {"dropped": "maxlen", "refused": "rejected", "late": "expired"}
 
 
@@ -258,9 +258,9 @@ def test_bodies_properties_and_headers_come_back(storm: Any, names: Names) -> No
     for body in (b"", b"\x00\xff" * (1 << 19)):
         message = amqpstorm.Message.create(storm, body, dict(properties))
         assert message.publish(queue)
-        got = storm.basic.get(queue, no_ack=True)
-        assert got.body == body
-        assert {name: got.properties[name] for name in properties} == properties
+        fetched = storm.basic.get(queue, no_ack=True)
+        assert fetched.body == body
+        assert {name: fetched.properties[name] for name in properties} == properties
 
 
 def test_a_refusal_closes_the_channel_and_leaves_the_connection_usable(

@@ -52,7 +52,7 @@ def ordered_worker(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 class Gate:
-    """Where tasks that hold wait; the test sees them begin and lets them go on."""
+    """Where tasks that hold wait; the test sees them begin and releases them."""
 
     def __init__(self, app: Any) -> None:
         self.name = f"gate-{uuid.uuid4().hex}"
@@ -78,12 +78,12 @@ def lines(app: Any, diary: str, count: int) -> list[str]:
     return found
 
 
-def got(result: Any) -> Any:
+def value_of(result: Any) -> Any:
     return result.get(timeout=SECONDS_MAX)
 
 
 def until(is_so: Callable[[], Any]) -> Any:
-    """Ask again and again, at least twice and for some seconds; what it says when it is so."""
+    """Poll at least twice and for some seconds; returns the value once it is true."""
     end = time.monotonic() + SECONDS_MAX
     while not (answer := is_so()) and time.monotonic() < end:
         pass
@@ -99,80 +99,80 @@ def ready_count(app: Any, queue: str) -> int:
 
 def test_tasks_run_and_their_results_come_back(worker: Worker) -> None:
     results = [worker.task("add").delay(n, n) for n in range(20)]
-    assert [got(result) for result in results] == [2 * n for n in range(20)]
+    assert [value_of(result) for result in results] == [2 * n for n in range(20)]
 
 
 def test_arguments_and_results_of_a_megabyte_pass_unchanged(worker: Worker) -> None:
-    said = {"text": "ü" * (MEGABYTE // 2), "numbers": list(range(1000))}
-    assert got(worker.task("echo").delay(said)) == said
+    value = {"text": "ü" * (MEGABYTE // 2), "numbers": list(range(1000))}
+    assert value_of(worker.task("echo").delay(value)) == value
 
 
-def test_an_error_in_a_task_is_raised_where_its_result_is_asked_for(worker: Worker) -> None:
+def test_an_error_in_a_task_is_raised_where_its_result_is_fetched(worker: Worker) -> None:
     with pytest.raises(ValueError, match="burrow is full"):
-        got(worker.task("fail").delay("burrow is full"))
+        value_of(worker.task("fail").delay("burrow is full"))
 
 
 def test_a_task_that_fails_is_tried_again_after_its_countdown(worker: Worker) -> None:
     began = time.monotonic()
-    assert got(worker.task("insist").delay()) == FAILURES_BEFORE_SUCCESS
+    assert value_of(worker.task("insist").delay()) == FAILURES_BEFORE_SUCCESS
     assert time.monotonic() - began >= RETRY_SECONDS * FAILURES_BEFORE_SUCCESS
 
 
 def test_a_task_that_has_expired_does_not_run(worker: Worker) -> None:
     with pytest.raises(TaskRevokedError, match="expired"):
-        got(worker.task("moment").apply_async(expires=datetime.now(UTC) - timedelta(seconds=1)))
+        value_of(worker.task("moment").apply_async(expires=datetime.now(UTC) - timedelta(seconds=1)))
 
 
 def test_tasks_with_a_countdown_or_an_eta_run_then_and_not_before(worker: Worker) -> None:
     eta = time.time() + 1
     results = [worker.task("moment").apply_async(countdown=1) for _ in range(3)]
     results += [worker.task("moment").apply_async(eta=datetime.fromtimestamp(eta, UTC)) for _ in range(3)]
-    assert all(eta <= got(result) + 0.05 for result in results)
+    assert all(eta <= value_of(result) + 0.05 for result in results)
 
 
 def test_tasks_that_wait_for_their_time_leave_the_worker_free_for_others(worker: Worker) -> None:
     """For each of them the worker raises its prefetch count, and that must reach the consumer it already has."""
     waiting = [worker.task("moment").apply_async(countdown=3) for _ in range(8)]
     ends = time.monotonic() + 2.5
-    assert got(worker.task("add").delay(1, 1)) == 2
+    assert value_of(worker.task("add").delay(1, 1)) == 2
     assert time.monotonic() < ends
     (scheduled,) = worker.inspect().scheduled().values()
     assert {each["request"]["id"] for each in scheduled} == {result.id for result in waiting}
-    assert len([got(result) for result in waiting]) == 8
+    assert len([value_of(result) for result in waiting]) == 8
 
 
 def test_a_busy_worker_takes_no_more_than_it_may_prefetch(worker: Worker) -> None:
     """Two run, two more are fetched (a multiplier of one for two processes); the prefetch count has fallen back."""
     gate = Gate(worker.app)
-    held = [worker.task("hold").delay(gate.name) for _ in range(7)]
+    blocked = [worker.task("hold").delay(gate.name) for _ in range(7)]
     begun = gate.await_begun(2)
     (active,) = worker.inspect().active().values()
     assert sorted(each["id"] for each in active) == sorted(begun)
     (reserved,) = until(lambda: [found for found in worker.inspect().reserved().values() if len(found) >= 2])
-    assert {each["id"] for each in reserved} == {result.id for result in held[2:4]}
+    assert {each["id"] for each in reserved} == {result.id for result in blocked[2:4]}
     assert ready_count(worker.app, worker.queue) == 3
     gate.open(7)
-    assert [got(result) for result in held] == [False] * 7
+    assert [value_of(result) for result in blocked] == [False] * 7
 
 
 def test_a_chain_hands_each_result_to_the_next(worker: Worker) -> None:
     add = worker.task("add")
-    assert got(chain(add.s(1, 2), add.s(3), add.s(4)).apply_async()) == 10
+    assert value_of(chain(add.s(1, 2), add.s(3), add.s(4)).apply_async()) == 10
 
 
 def test_a_group_has_one_result_for_each_of_its_tasks(worker: Worker) -> None:
     add = worker.task("add")
-    assert got(group(add.s(n, 100) for n in range(10)).apply_async()) == [n + 100 for n in range(10)]
+    assert value_of(group(add.s(n, 100) for n in range(10)).apply_async()) == [n + 100 for n in range(10)]
 
 
 def test_a_chord_runs_its_body_when_all_tasks_of_its_header_are_done(ordered_worker: Worker) -> None:
     add, total = ordered_worker.task("add"), ordered_worker.task("total")
-    assert got(chord([add.s(n, n) for n in range(5)])(total.s())) == 20
+    assert value_of(chord([add.s(n, n) for n in range(5)])(total.s())) == 20
 
 
 def test_a_chord_within_a_chain_gets_what_came_before(ordered_worker: Worker) -> None:
     add, total = ordered_worker.task("add"), ordered_worker.task("total")
-    assert got((add.s(1, 1) | group(add.s(10), add.s(20)) | total.s() | add.s(100)).apply_async()) == 134
+    assert value_of((add.s(1, 1) | group(add.s(10), add.s(20)) | total.s() | add.s(100)).apply_async()) == 134
 
 
 def test_what_is_urgent_overtakes_what_came_before_it(ordered_worker: Worker) -> None:
@@ -211,7 +211,7 @@ def test_a_rate_limit_set_from_afar_slows_the_worker_down(worker: Worker) -> Non
     control, moment = worker.app.control, worker.task("moment")
     (answer,) = control.rate_limit("moment", "2/s", destination=[worker.name], reply=True, timeout=5)
     assert "ok" in answer[worker.name]
-    moments = [got(result) for result in [moment.delay() for _ in range(3)]]
+    moments = [value_of(result) for result in [moment.delay() for _ in range(3)]]
     control.rate_limit("moment", None, destination=[worker.name], reply=True, timeout=5)
     assert max(moments) - min(moments) > 0.6  # a second, had the first not been late
 
@@ -220,7 +220,7 @@ def test_a_revoked_task_does_not_run(worker: Worker) -> None:
     result = worker.task("add").apply_async((1, 1), countdown=1)
     worker.app.control.revoke(result.id, destination=[worker.name], reply=True, timeout=5)
     with pytest.raises(TaskRevokedError):
-        got(result)
+        value_of(result)
 
 
 def test_a_running_task_is_ended_from_afar(worker: Worker) -> None:
@@ -229,13 +229,13 @@ def test_a_running_task_is_ended_from_afar(worker: Worker) -> None:
     gate.await_begun()
     worker.app.control.revoke(result.id, terminate=True, destination=[worker.name], reply=True, timeout=5)
     with pytest.raises(TaskRevokedError, match="terminated"):
-        got(result)
+        value_of(result)
 
 
-def test_a_queue_is_taken_on_and_given_up_from_afar(worker: Worker) -> None:
+def test_a_queue_is_added_and_cancelled_remotely(worker: Worker) -> None:
     control, queue = worker.app.control, f"extra-{uuid.uuid4().hex}"
     control.add_consumer(queue, destination=[worker.name], reply=True, timeout=5)
-    assert got(worker.task("add").apply_async((1, 2), queue=queue)) == 3
+    assert value_of(worker.task("add").apply_async((1, 2), queue=queue)) == 3
     control.cancel_consumer(queue, destination=[worker.name], reply=True, timeout=5)
     assert until(lambda: [each["name"] for each in worker.inspect().active_queues()[worker.name]] == [worker.queue])
     worker.task("add").apply_async((1, 2), queue=queue)
@@ -262,5 +262,5 @@ def test_a_late_acknowledged_task_of_a_killed_worker_runs_again_elsewhere(
         control.add_consumer(queue, destination=[worker.name], reply=True, timeout=5)
         assert gate.await_begun() == [result.id]
         gate.open()
-        assert got(result) is True
+        assert value_of(result) is True
         control.cancel_consumer(queue, destination=[worker.name], reply=True, timeout=5)

@@ -3,7 +3,7 @@
     RabbitMQ 3.3 … 3.x     basic.qos with global: the channel's consumers share the count, those that are there too
     anything else          basic.qos without, which to AMQP means the same
 
-Under either name a worker must get more when it has asked for more, or tasks that wait for their time would stop it.
+Under either name a raised prefetch count must take effect, or tasks that wait for their ETA would block the worker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_celery_takes_the_way_that_belongs_to_the_name(named: tuple[str, Broker]
         assert connection.qos_semantics_matches_spec == (product != "RabbitMQ")
 
 
-def test_a_worker_gets_more_when_it_has_asked_for_more(worker: Worker) -> None:
+def test_a_worker_gets_more_when_it_has_raised_its_prefetch(worker: Worker) -> None:
     waiting = [worker.task("moment").apply_async(countdown=WAITING_SECONDS) for _ in range(8)]
     ends = time.monotonic() + WAITING_SECONDS - 0.5
     assert worker.task("add").delay(1, 1).get(timeout=SECONDS_MAX) == 2

@@ -13,19 +13,19 @@ def tuned(broker: Broker, channel_max: int) -> RawClient:
     client = RawClient(broker.port)
     client.send(HEADER)
     client.expect(methods.ConnectionStart)
-    client.say(0, methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
+    client.send_method(0, methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
     tune = client.expect(methods.ConnectionTune)
-    client.say(0, methods.ConnectionTuneOk(channel_max, tune.frame_max, 0), methods.ConnectionOpen("/"))
+    client.send_method(0, methods.ConnectionTuneOk(channel_max, tune.frame_max, 0), methods.ConnectionOpen("/"))
     client.expect(methods.ConnectionOpenOk)
     return client
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 3), (100, 2000, 60_000)])
-def test_one_channel_too_many_ends_the_connection_whatever_its_number(broker: Broker, numbers: tuple[int, ...]) -> None:
+def test_one_channel_too_many_ends_the_connection_with_any_number(broker: Broker, numbers: tuple[int, ...]) -> None:
     with tuned(broker, channel_max=2) as client:
         for number in numbers[:2]:
             client.channel(number)
-        client.say(numbers[2], methods.ChannelOpen())
+        client.send_method(numbers[2], methods.ChannelOpen())
         close = client.expect(methods.ConnectionClose)
         result = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
         assert (close.reply_code, close.reply_text) == (530, result)
@@ -34,6 +34,6 @@ def test_one_channel_too_many_ends_the_connection_whatever_its_number(broker: Br
 def test_a_channel_that_was_closed_counts_no_more(broker: Broker) -> None:
     with tuned(broker, channel_max=2) as client:
         client.channel(7).channel(9)
-        client.say(7, methods.ChannelClose(200, ""))
+        client.send_method(7, methods.ChannelClose(200, ""))
         client.expect(methods.ChannelCloseOk)
         client.channel(11)

@@ -31,7 +31,7 @@ def get(queue: str, no_ack: bool = True) -> bytes:
     return method(methods.BasicGet(queue=queue, no_ack=no_ack))
 
 
-def got(client: RawClient) -> tuple[bytes, int]:
+def received(client: RawClient) -> tuple[bytes, int]:
     """The body, and how many messages are behind it."""
     answer = client.expect(methods.BasicGetOk)
     return client.body(), answer.message_count
@@ -51,7 +51,7 @@ def test_a_waiting_consumer_precedes_a_get_behind_the_publish(raw: RawClient, br
     raw.declare(queue)
     with RawClient(broker.port) as other:
         other.log_in().channel()
-        other.say(1, methods.BasicConsume(queue=queue, no_ack=True))
+        other.send_method(1, methods.BasicConsume(queue=queue, no_ack=True))
         other.expect(methods.BasicConsumeOk)
         for body in (b"a", b"b", b"c"):
             raw.send(publishes(raw, queue, body) + get(queue))
@@ -64,7 +64,7 @@ def test_a_get_behind_publishes_sees_no_more_than_the_limit(raw: RawClient, name
     queue = names.queue()
     raw.declare(queue, arguments={"x-max-length": 2})
     raw.send(publishes(raw, queue, b"1", b"2", b"3", b"4") + get(queue))
-    assert got(raw) == (b"3", 1)
+    assert received(raw) == (b"3", 1)
 
 
 @pytest.mark.parametrize(("behind", "expected"), [([b"3"], (b"2", 1)), ([b"3", b"4"], (b"3", 1))])
@@ -77,7 +77,7 @@ def test_a_get_behind_a_requeue_over_the_limit_sees_no_more_than_it(
     tag = take(raw, queue, 2)
     raw.send(publishes(raw, queue, *behind))
     raw.send(method(methods.BasicNack(delivery_tag=tag, multiple=True, requeue=True)) + get(queue))
-    assert got(raw) == expected
+    assert received(raw) == expected
 
 
 def test_a_get_does_not_see_what_is_published_behind_it(raw: RawClient, names: Names) -> None:
@@ -87,15 +87,15 @@ def test_a_get_does_not_see_what_is_published_behind_it(raw: RawClient, names: N
     raw.expect(methods.BasicGetEmpty)
 
 
-@pytest.mark.parametrize("how", ["nack", "recover"])
-def test_a_get_does_not_see_what_is_requeued_behind_it(raw: RawClient, names: Names, how: str) -> None:
+@pytest.mark.parametrize("method_name", ["nack", "recover"])
+def test_a_get_does_not_see_what_is_requeued_behind_it(raw: RawClient, names: Names, method_name: str) -> None:
     queue = names.queue()
     raw.declare(queue)
     raw.send(publishes(raw, queue, b"1", b"2"))
     tag = take(raw, queue, 1)
     nack, recover = methods.BasicNack(delivery_tag=tag, requeue=True), methods.BasicRecoverAsync(requeue=True)
-    raw.send(get(queue) + method(nack if how == "nack" else recover))
-    assert got(raw) == (b"2", 0)
+    raw.send(get(queue) + method(nack if method_name == "nack" else recover))
+    assert received(raw) == (b"2", 0)
 
 
 def test_a_get_precedes_a_consumer_that_comes_behind_it(raw: RawClient, names: Names) -> None:
@@ -104,4 +104,4 @@ def test_a_get_precedes_a_consumer_that_comes_behind_it(raw: RawClient, names: N
     raw.send(publishes(raw, queue, b"1", b"2"))
     raw.declare(queue)
     raw.send(get(queue) + method(methods.BasicConsume(queue=queue, no_ack=True)))
-    assert got(raw) == (b"1", 1)
+    assert received(raw) == (b"1", 1)

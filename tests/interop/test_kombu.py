@@ -22,8 +22,8 @@ SECONDS_MAX = 10.0
 
 @pytest.fixture
 def connection(broker: Broker) -> Iterator[Any]:
-    with kombu.Connection(broker.url, transport_options={"confirm_publish": True}) as made:
-        yield made
+    with kombu.Connection(broker.url, transport_options={"confirm_publish": True}) as opened:
+        yield opened
 
 
 def drain(connection: Any, is_done: Callable[[], bool]) -> None:
@@ -38,8 +38,8 @@ def drain(connection: Any, is_done: Callable[[], bool]) -> None:
 
 def bodies_in(queue: Any) -> list[Any]:
     found = []
-    while got := queue.get(no_ack=True):
-        found.append(got.payload)
+    while fetched := queue.get(no_ack=True):
+        found.append(fetched.payload)
     return found
 
 
@@ -89,13 +89,13 @@ def test_a_queue_may_have_several_bindings_and_exchanges_too(connection: Any, na
     assert bodies_in(queue) == []
 
 
-def test_an_alternate_exchange_takes_what_is_left(connection: Any, names: Names) -> None:
+def test_an_alternate_exchange_takes_unroutable_messages(connection: Any, names: Names) -> None:
     rest = kombu.Exchange(names.exchange("rest"), "fanout", durable=False)
     left = declared(connection, names, exchange=rest)
     arguments = {"alternate-exchange": rest.name}
     front = kombu.Exchange(names.exchange("front"), "direct", durable=False, arguments=arguments)
     with connection.Producer(exchange=front) as producer:
-        producer.publish("left", routing_key="nobody", declare=[front])
+        producer.publish("left", routing_key="unbound", declare=[front])
     assert bodies_in(left) == ["left"]
 
 
@@ -108,11 +108,11 @@ def test_payloads_come_back_in_every_serialization(
     queue = declared(connection, names)
     with connection.Producer(serializer=serializer) as producer:
         producer.publish(payload, routing_key=queue.name, compression=compression)
-    got = queue.get(no_ack=True, accept=["json", "pickle", "application/data"])
-    assert got.payload == payload
+    fetched = queue.get(no_ack=True, accept=["json", "pickle", "application/data"])
+    assert fetched.payload == payload
 
 
-def test_consumers_take_turns_and_acknowledge(connection: Any, names: Names) -> None:
+def test_consumers_alternate_and_acknowledge(connection: Any, names: Names) -> None:
     """QP-06"""
     queue = declared(connection, names)
     seen: dict[str, list[int]] = {"one": [], "two": []}
@@ -139,24 +139,24 @@ def test_a_prefetch_holds_and_is_changed_under_a_running_consumer(
 ) -> None:
     """A global prefetch is what Celery changes under running consumers; one per consumer is for the next."""
     queue = declared(connection, names)
-    held: list[Any] = []
+    messages: list[Any] = []
     with kombu.Connection(broker.url) as other:
         consumer = other.Consumer(
-            kombu.Queue(queue.name, durable=False), callbacks=[lambda _, message: held.append(message)]
+            kombu.Queue(queue.name, durable=False), callbacks=[lambda _, message: messages.append(message)]
         )
         consumer.qos(prefetch_count=2, apply_global=apply_global)
         consumer.consume()
         with connection.Producer() as producer:
             for number in range(6):
                 producer.publish(number, routing_key=queue.name)
-        drain(other, lambda: len(held) == 2)
+        drain(other, lambda: len(messages) == 2)
         assert queue.queue_declare(passive=True).message_count == 4
         if apply_global:
             consumer.qos(prefetch_count=5, apply_global=True)
-            drain(other, lambda: len(held) == 5)
-        held[0].ack()
-        drain(other, lambda: len(held) == (6 if apply_global else 3))
-        assert [message.payload for message in held] == list(range(len(held)))
+            drain(other, lambda: len(messages) == 5)
+        messages[0].ack()
+        drain(other, lambda: len(messages) == (6 if apply_global else 3))
+        assert [message.payload for message in messages] == list(range(len(messages)))
 
 
 def test_rejected_requeued_and_recovered_messages_come_back(connection: Any, names: Names) -> None:
@@ -175,7 +175,7 @@ def test_rejected_requeued_and_recovered_messages_come_back(connection: Any, nam
     assert third.payload == 2
 
 
-def test_a_queue_has_the_limits_that_its_object_says(connection: Any, names: Names) -> None:
+def test_a_queue_has_the_limits_of_its_object(connection: Any, names: Names) -> None:
     """QP-07, QP-08"""
     dead = declared(connection, names, "dead")
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name}
@@ -194,8 +194,8 @@ def test_a_queue_has_the_limits_that_its_object_says(connection: Any, names: Nam
         for priority in (1, 3, 2):
             producer.publish(b"%d" % priority, routing_key=ranked.name, priority=priority)
         producer.publish(b"soon", routing_key=tight.name, expiration=0.02)
-    letters_got = [dead.get(no_ack=True) for _ in range(2)]
-    assert [(each.payload, each.headers["x-death"][0]["reason"]) for each in letters_got] == [
+    dead_letters = [dead.get(no_ack=True) for _ in range(2)]
+    assert [(each.payload, each.headers["x-death"][0]["reason"]) for each in dead_letters] == [
         (b"late", "expired"),
         (b"old", "maxlen"),
     ]
@@ -287,7 +287,7 @@ def test_the_broker_names_consumers_and_queues(connection: Any) -> None:
     assert channel.basic_consume(queue, callback=print).startswith("amq.ctag-")
 
 
-def test_what_is_asked_without_waiting_is_done(connection: Any, names: Names) -> None:
+def test_requests_without_waiting_are_executed(connection: Any, names: Names) -> None:
     channel = connection.default_channel
     queue, exchange = names.queue(), names.exchange()
     channel.exchange_declare(exchange, "fanout", nowait=True)
@@ -320,14 +320,14 @@ def test_a_consumer_is_notified_when_its_queue_is_deleted(broker: Broker, connec
 
 def test_a_worker_of_mixins_answers_calls(broker: Broker, names: Names) -> None:
     """The loop that Celery-like programs run: reconnecting consumer, replies to exclusive queues."""
-    asked = kombu.Queue(names.queue("asked"), durable=False)
+    requests = kombu.Queue(names.queue("asked"), durable=False)
 
     class Worker(ConsumerProducerMixin):  # type: ignore[misc]
         def __init__(self) -> None:
             self.connection = kombu.Connection(broker.url)
 
         def get_consumers(self, consumer_class: Any, channel: Any) -> list[Any]:
-            return [consumer_class([asked], callbacks=[self.work])]
+            return [consumer_class([requests], callbacks=[self.work])]
 
         def work(self, body: int, message: Any) -> None:
             reply = {
@@ -342,7 +342,7 @@ def test_a_worker_of_mixins_answers_calls(broker: Broker, names: Names) -> None:
     thread.start()
     answers: dict[str, int] = {}
     with kombu.Connection(broker.url) as connection:
-        reply_queue = kombu.Queue(f"{asked.name}.reply", exclusive=True, durable=False)
+        reply_queue = kombu.Queue(f"{requests.name}.reply", exclusive=True, durable=False)
 
         def take(body: int, message: Any) -> None:
             answers[message.properties["correlation_id"]] = body
@@ -350,7 +350,7 @@ def test_a_worker_of_mixins_answers_calls(broker: Broker, names: Names) -> None:
         with connection.Consumer(reply_queue, callbacks=[take], no_ack=True), connection.Producer() as producer:
             for number in range(5):
                 reply = {"reply_to": reply_queue.name, "correlation_id": str(number)}
-                producer.publish(number, routing_key=asked.name, declare=[asked], **reply)
+                producer.publish(number, routing_key=requests.name, declare=[requests], **reply)
             drain(connection, lambda: len(answers) == 5)
     worker.should_stop = True
     thread.join(SECONDS_MAX)
@@ -363,10 +363,10 @@ def test_a_simple_queue_puts_and_gets(connection: Any, names: Names) -> None:
         for number in range(3):
             queue.put({"n": number})
         assert queue.qsize() == 3
-        got = [queue.get(timeout=SECONDS_MAX) for _ in range(3)]
-        for message in got:
+        fetched = [queue.get(timeout=SECONDS_MAX) for _ in range(3)]
+        for message in fetched:
             message.ack()
-    assert [message.payload for message in got] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert [message.payload for message in fetched] == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
 def test_an_idle_connection_lives_by_its_heartbeats(broker: Broker) -> None:

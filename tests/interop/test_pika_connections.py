@@ -31,7 +31,7 @@ def refusal_of(client: Pika, **parameters: Any) -> str:
     return repr(caught.value)
 
 
-@pytest.mark.parametrize("user", ["guest", "nobody"])
+@pytest.mark.parametrize("user", ["guest", "unknown"])
 def test_a_wrong_password_is_refused_without_a_word_about_the_user(client: Pika, user: str) -> None:
     result = refusal_of(client, credentials=pika.PlainCredentials(user, "wrong"))
     assert result.startswith("ProbableAuthenticationError")
@@ -54,7 +54,7 @@ def test_both_sides_agree_on_sizes(client: Pika) -> None:
 
 
 def test_an_idle_connection_lives_by_its_heartbeats(client: Pika, names: Names) -> None:
-    """With a heartbeat of one second either side would have given up after two, had the other been silent."""
+    """With a heartbeat of one second either side would have closed after two, had the other been silent."""
     connection = client.connect(heartbeat=1)
     over = threading.Event()
     connection.call_later(3.2, over.set)
@@ -64,7 +64,7 @@ def test_an_idle_connection_lives_by_its_heartbeats(client: Pika, names: Names) 
 
 
 def test_a_client_without_heartbeats_is_closed(client: Pika, names: Names) -> None:
-    """A client that promised a sign of life and gives none; what it held comes back."""
+    """A client that negotiated heartbeats and sends none; its unacknowledged messages are requeued."""
     queue = names.queue()
     channel = client.channel()
     channel.queue_declare(queue)
@@ -151,8 +151,8 @@ def test_direct_reply_to_is_rabbitmqs_alone(broker: Broker, client: Pika) -> Non
             consume(channel, "amq.rabbitmq.reply-to", auto_ack=True)
         return
     answers = consume(channel, "amq.rabbitmq.reply-to", auto_ack=True)
-    asked = channel.queue_declare("", exclusive=True).method.queue
-    channel.basic_publish("", asked, b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
-    question = consume(channel, asked, auto_ack=True).wait_for(1)[0]
+    requests = channel.queue_declare("", exclusive=True).method.queue
+    channel.basic_publish("", requests, b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
+    question = consume(channel, requests, auto_ack=True).wait_for(1)[0]
     channel.basic_publish("", question.properties.reply_to, b"!")
     assert answers.wait_for(1)[0].body == b"!"

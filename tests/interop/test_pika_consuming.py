@@ -36,7 +36,7 @@ def numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_get_reports_what_is_left(channel: Any, queue: str) -> None:
+def test_get_reports_the_remaining_count(channel: Any, queue: str) -> None:
     assert channel.basic_get(queue) == (None, None, None)
     publish(channel, queue, *numbered(3))
     counts = [get(channel, queue).method.message_count for _ in range(3)]
@@ -109,7 +109,7 @@ def test_a_prefetch_holds_for_each_new_consumer(channel: Any, queue: str) -> Non
 def test_a_new_prefetch_of_consumers_that_are_there_counts_in_warren_only(
     broker: Broker, channel: Any, queue: str
 ) -> None:
-    """RabbitMQ keeps it for the next consumer, so that a client who asks for more has to consume again."""
+    """RabbitMQ keeps it for the next consumer, so a client that wants more has to consume again."""
     channel.basic_qos(prefetch_count=1)
     inbox = consume(channel, queue)
     publish(channel, queue, *numbered(4))
@@ -176,7 +176,7 @@ def test_a_consumer_without_acknowledgement_waits_for_a_global_prefetch(channel:
     assert [message.body for message in other.wait_for(3)] == [b"a", b"b", b"c"]
 
 
-def test_a_message_that_was_got_does_not_count_for_a_global_prefetch(channel: Any, queue: str) -> None:
+def test_a_message_fetched_by_get_does_not_count_for_a_global_prefetch(channel: Any, queue: str) -> None:
     channel.basic_qos(prefetch_count=2, global_qos=True)
     publish(channel, queue, b"1", b"2", b"3", b"4", b"5")
     channel.basic_get(queue)
@@ -187,7 +187,7 @@ def test_a_message_that_was_got_does_not_count_for_a_global_prefetch(channel: An
     assert inbox.bodies == [b"3", b"4"]
 
 
-def test_get_is_not_held_up_by_a_prefetch(channel: Any, queue: str) -> None:
+def test_get_is_not_limited_by_a_prefetch(channel: Any, queue: str) -> None:
     channel.basic_qos(prefetch_count=1, global_qos=True)
     publish(channel, queue, *numbered(3))
     assert [channel.basic_get(queue)[2] for _ in range(3)] == numbered(3)
@@ -199,12 +199,12 @@ def test_messages_without_acknowledgement_do_not_count_for_a_prefetch(channel: A
     assert len(consume(channel, queue, auto_ack=True).wait_for(5)) == 5
 
 
-@pytest.mark.parametrize("how", ["reject", "nack"])
-def test_a_requeued_message_comes_back_to_its_old_place(channel: Any, queue: str, how: str) -> None:
+@pytest.mark.parametrize("method_name", ["reject", "nack"])
+def test_a_requeued_message_comes_back_to_its_old_place(channel: Any, queue: str, method_name: str) -> None:
     publish(channel, queue, *numbered(4))
-    held = [channel.basic_get(queue)[0] for _ in range(3)]
-    assert [method.redelivered for method in held] == [False] * 3
-    (channel.basic_reject if how == "reject" else channel.basic_nack)(held[1].delivery_tag, requeue=True)
+    deliveries = [channel.basic_get(queue)[0] for _ in range(3)]
+    assert [method.redelivered for method in deliveries] == [False] * 3
+    (channel.basic_reject if method_name == "reject" else channel.basic_nack)(deliveries[1].delivery_tag, requeue=True)
     wait_until_ready(channel, queue, 2)
     again, fresh = get(channel, queue), get(channel, queue)
     assert [(each.body, each.method.redelivered) for each in (again, fresh)] == [(b"1", True), (b"3", False)]
@@ -230,7 +230,7 @@ def test_recover_brings_back_everything_unacknowledged(channel: Any, queue: str)
 
 
 @pytest.mark.parametrize("whole", ["channel", "connection"])
-def test_what_a_closed_channel_held_goes_to_others_redelivered(
+def test_unacked_messages_of_a_closed_channel_are_redelivered_to_others(
     channel: Any, client: Pika, queue: str, whole: str
 ) -> None:
     publish(channel, queue, *numbered(3))
@@ -243,7 +243,7 @@ def test_what_a_closed_channel_held_goes_to_others_redelivered(
     ]
 
 
-def test_two_consumers_take_turns(channel: Any, queue: str) -> None:
+def test_two_consumers_alternate(channel: Any, queue: str) -> None:
     """QP-06: fair round robin."""
     one, two = consume(channel, queue), consume(channel, queue)
     publish(channel, queue, *numbered(10))

@@ -48,7 +48,7 @@ def test_a_direct_exchange_compares_keys(channel: Any, names: Names) -> None:
     assert routed(channel, exchange, "green", queues) == []
 
 
-def test_a_fanout_exchange_asks_for_no_key(channel: Any, names: Names) -> None:
+def test_a_fanout_exchange_ignores_the_key(channel: Any, names: Names) -> None:
     exchange = exchange_of(channel, names, "fanout")
     queues = queues_of(channel, names, "a", "b")
     channel.queue_bind(queues[0], exchange)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Names
-from tests.interop.pika_publisher import Returned, Said, published
+from tests.interop.pika_publisher import Confirmation, Returned, published
 from tests.interop.pika_stage import Pika, bodies_in, consume, get, publish, ready
 
 MIB = 1 << 20
@@ -23,16 +23,16 @@ def queue(channel: Any, names: Names) -> str:
     return name
 
 
-def test_a_confirm_says_that_the_queue_has_it(channel: Any, client: Pika, queue: str) -> None:
+def test_a_confirm_means_that_the_queue_has_it(channel: Any, client: Pika, queue: str) -> None:
     publish(channel, queue, b"m", delivery_mode=2)
     assert ready(client.connect().channel(), queue) == 1
 
 
 def test_every_message_of_a_burst_is_confirmed_once(broker: Broker, channel: Any, queue: str) -> None:
-    said = published(broker, [("", queue, b"%d" % number, True) for number in range(1000)])
+    answers = published(broker, [("", queue, b"%d" % number, True) for number in range(1000)])
     confirmed: list[int] = []
-    for each in said:
-        assert isinstance(each, Said) and each.is_ack
+    for each in answers:
+        assert isinstance(each, Confirmation) and each.is_ack
         from_ = (max(confirmed, default=0) + 1) if each.multiple else each.tag
         confirmed += [tag for tag in range(from_, each.tag + 1) if tag not in confirmed]
     assert sorted(confirmed) == list(range(1, 1001))
@@ -45,12 +45,14 @@ def test_a_message_that_cannot_be_routed_is_returned_before_its_ack(broker: Brok
         ("", f"{queue}.none", b"lost", True),
         ("", f"{queue}.none", b"dropped", False),
     ]
-    said = published(broker, wanted)
+    answers = published(broker, wanted)
     returned = Returned(312, "NO_ROUTE", "", f"{queue}.none", b"lost")
-    assert [each for each in said if isinstance(each, Returned)] == [returned]
-    behind = said[said.index(returned) + 1 :]
-    assert any(isinstance(each, Said) and (each.tag == 2 or (each.multiple and each.tag > 2)) for each in behind)
-    assert all(each.is_ack for each in said if isinstance(each, Said))
+    assert [each for each in answers if isinstance(each, Returned)] == [returned]
+    behind = answers[answers.index(returned) + 1 :]
+    assert any(
+        isinstance(each, Confirmation) and (each.tag == 2 or (each.multiple and each.tag > 2)) for each in behind
+    )
+    assert all(each.is_ack for each in answers if isinstance(each, Confirmation))
 
 
 def test_nacks_name_the_messages_a_full_queue_refused(broker: Broker, channel: Any, names: Names) -> None:
@@ -58,8 +60,8 @@ def test_nacks_name_the_messages_a_full_queue_refused(broker: Broker, channel: A
     queue = names.queue("full")
     channel.queue_declare(queue, arguments={"x-max-length": 3, "x-overflow": "reject-publish"})
     publish(channel, queue, b"1", b"2", b"3")
-    said = published(broker, [("", queue, b"too much", False) for _ in range(4)])
-    assert all(isinstance(each, Said) and not each.is_ack for each in said)
+    answers = published(broker, [("", queue, b"too much", False) for _ in range(4)])
+    assert all(isinstance(each, Confirmation) and not each.is_ack for each in answers)
     assert bodies_in(channel, queue) == [b"1", b"2", b"3"]
 
 
@@ -73,7 +75,7 @@ def test_of_a_mixed_burst_each_message_has_one_outcome(broker: Broker, channel: 
     wanted = [("", durable if number % 3 else full, body, False) for number in range(300)]
     result: dict[int, bool] = {}
     for each in published(broker, wanted, delivery_mode=2):
-        assert isinstance(each, Said)
+        assert isinstance(each, Confirmation)
         tags = [tag for tag in range(1, each.tag + 1) if tag not in result] if each.multiple else [each.tag]
         assert tags and each.tag not in result
         result.update(dict.fromkeys(tags, each.is_ack))
@@ -118,23 +120,23 @@ PROPERTIES: dict[str, Any] = {
 
 def test_every_property_comes_back_as_it_was(channel: Any, queue: str) -> None:
     publish(channel, queue, b"m", **PROPERTIES)
-    got = get(channel, queue).properties
-    assert {name: getattr(got, name) for name in PROPERTIES} == PROPERTIES
+    received = get(channel, queue).properties
+    assert {name: getattr(received, name) for name in PROPERTIES} == PROPERTIES
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_a_property_alone_comes_back_alone(channel: Any, queue: str, name: str) -> None:
     publish(channel, queue, b"m", **{name: PROPERTIES[name]})
-    got = get(channel, queue).properties
-    assert {each: getattr(got, each) for each in PROPERTIES if getattr(got, each) is not None} == {
+    received = get(channel, queue).properties
+    assert {each: getattr(received, each) for each in PROPERTIES if getattr(received, each) is not None} == {
         name: PROPERTIES[name]
     }
 
 
 def test_a_message_without_properties_has_none(channel: Any, queue: str) -> None:
     channel.basic_publish("", queue, b"m")
-    got = get(channel, queue).properties
-    assert {name for name in PROPERTIES if getattr(got, name) is not None} == set()
+    received = get(channel, queue).properties
+    assert {name for name in PROPERTIES if getattr(received, name) is not None} == set()
 
 
 HEADERS: dict[str, Any] = {
@@ -178,8 +180,8 @@ def test_a_dead_message_keeps_its_properties_and_body(channel: Any, names: Names
     publish(channel, queue, body, **properties)
     channel.basic_reject(channel.basic_get(queue)[0].delivery_tag, requeue=False)
     letter = consume(channel, dead).wait_for(1)[0]
-    kept = {name: getattr(letter.properties, name) for name in PROPERTIES if name not in ("headers", "expiration")}
-    assert kept == {name: properties[name] for name in kept}
+    unchanged = {name: getattr(letter.properties, name) for name in PROPERTIES if name not in ("headers", "expiration")}
+    assert unchanged == {name: properties[name] for name in unchanged}
     assert letter.body == body
     assert {name: letter.properties.headers[name] for name in HEADERS} == HEADERS
 

@@ -141,14 +141,14 @@ def test_purge_counts_what_was_ready_and_leaves_what_is_unacknowledged(channel: 
     queue = names.queue()
     channel.queue_declare(queue)
     publish(channel, queue, b"held", b"gone", b"gone")
-    held = channel.basic_get(queue)[0].delivery_tag
+    unacked_tag = channel.basic_get(queue)[0].delivery_tag
     assert channel.queue_purge(queue).method.message_count == 2
-    channel.basic_nack(held, requeue=True)
+    channel.basic_nack(unacked_tag, requeue=True)
     wait_until_ready(channel, queue, 1)
     assert bodies_in(channel, queue) == [b"held"]
 
 
-def test_a_message_lives_as_long_as_it_says(channel: Any, names: Names) -> None:
+def test_a_message_lives_as_long_as_its_expiration(channel: Any, names: Names) -> None:
     """QP-07"""
     queue = names.queue()
     channel.queue_declare(queue)
@@ -158,7 +158,7 @@ def test_a_message_lives_as_long_as_it_says(channel: Any, names: Names) -> None:
     assert get(channel, queue).body == b"long"
 
 
-def test_messages_live_no_longer_than_their_queue_says(channel: Any, names: Names) -> None:
+def test_messages_live_no_longer_than_the_ttl_of_their_queue(channel: Any, names: Names) -> None:
     """QP-07"""
     queue = names.queue()
     channel.queue_declare(queue, arguments={"x-message-ttl": 50})
@@ -228,12 +228,12 @@ def death_of(message: Message) -> dict[str, Any]:
     return {name: value for name, value in death.items() if name != "time"}
 
 
-@pytest.mark.parametrize("how", ["reject", "nack"])
-def test_a_rejected_message_is_dead_lettered(channel: Any, names: Names, how: str) -> None:
+@pytest.mark.parametrize("method_name", ["reject", "nack"])
+def test_a_rejected_message_is_dead_lettered(channel: Any, names: Names, method_name: str) -> None:
     grave = Graveyard(channel, names)
     publish(channel, grave.queue, b"m", headers={"mine": 1}, message_id="id")
     tag = channel.basic_get(grave.queue)[0].delivery_tag
-    (channel.basic_reject if how == "reject" else channel.basic_nack)(tag, requeue=False)
+    (channel.basic_reject if method_name == "reject" else channel.basic_nack)(tag, requeue=False)
     letter = grave.letter()
     assert (letter.body, letter.properties.message_id, letter.properties.headers["mine"]) == (b"m", "id", 1)
     assert death_of(letter) == {

@@ -14,11 +14,11 @@ from tests.management.stage import PASSWORD, ManagementStage
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
-    with ManagementStage(tmp_path_factory.mktemp("rabbitmqadmin") / "data") as made:
-        made.vhost("a/b")
-        made.queue("orders", "/", b"a", b"b")
-        made.queue("bills", "a/b", b"c")
-        yield made
+    with ManagementStage(tmp_path_factory.mktemp("rabbitmqadmin") / "data") as new_stage:
+        new_stage.vhost("a/b")
+        new_stage.queue("orders", "/", b"a", b"b")
+        new_stage.queue("bills", "a/b", b"c")
+        yield new_stage
 
 
 def admin(stage: ManagementStage, *words: str) -> subprocess.CompletedProcess[str]:

@@ -39,7 +39,7 @@ class Question(NamedTuple):
 REFUSED = {
     "no login": Question("GET", "/api/overview", None),
     "wrong password": Question("GET", "/api/overview", password="wrong"),
-    "unknown user": Question("GET", "/api/overview", "nobody"),
+    "unknown user": Question("GET", "/api/overview", "unknown"),
     "another scheme": Question("GET", "/api/overview", None, headers={"authorization": "Bearer x"}),
     "no tag": Question("GET", "/api/overview", "none-in"),
     "not monitoring": Question("GET", "/api/nodes", "management-in"),

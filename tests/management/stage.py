@@ -178,7 +178,7 @@ class ManagementStage:
         now_ms = self.broker.environment.clock.wall_ns() // 1_000_000
         self.database.log.wait(open_vhost.queue_api.put(Publication(list(bodies), published_ms=now_ms), [handle]))
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:

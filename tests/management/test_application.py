@@ -28,7 +28,7 @@ def _echo(request: HttpRequest) -> Any:
     return {"body": request.body, "names": request.names, "query": request.query, "user": request.user.name}
 
 
-def _hold(request: HttpRequest) -> Any:
+def _block(request: HttpRequest) -> Any:
     REACHED.set()
     return {"was_released": RELEASED.wait(5)}
 
@@ -50,7 +50,7 @@ ROUTES = (
     HttpRoute("/api/echo", "GET", AccessRule.MANAGEMENT, _echo),
     HttpRoute("/api/echo", "PUT", AccessRule.MANAGEMENT, _echo),
     HttpRoute("/api/echo/{first}/of/{second}", "GET", AccessRule.ANY_USER, _echo),
-    HttpRoute("/api/hold", "GET", AccessRule.ANY_USER, _hold),
+    HttpRoute("/api/hold", "GET", AccessRule.ANY_USER, _block),
     HttpRoute("/api/fail", "GET", AccessRule.ANY_USER, _fail),
     HttpRoute("/api/refuse", "GET", AccessRule.ANY_USER, _refuse),
     HttpRoute("/api/purge/{vhost}", "GET", AccessRule.MANAGEMENT, _purge),
@@ -94,7 +94,7 @@ def test_json_that_is_nested_too_deeply_never_reaches_the_parser(stage: Manageme
     assert put(stage, json.dumps({"a": "[" * 9_000})).status_code == 200, "a bracket in a text is a text"
 
 
-def test_a_body_that_says_it_is_too_long_is_refused_unread(stage: ManagementStage) -> None:
+def test_a_body_with_a_too_large_content_length_is_refused_unread(stage: ManagementStage) -> None:
     request = head("PUT", "/api/echo", "Content-Length: 10001")
     assert b"413" in raw(stage, request).split(b"\r\n")[0]
     request = head("PUT", "/api/echo", f"Content-Length: {'9' * 4000}")
@@ -195,7 +195,7 @@ def test_an_address_in_a_header_is_not_trusted(stage: ManagementStage) -> None:
     assert stage.get("/api/echo", user="guest", **sent).status_code == 200, "it may come from this machine, and does"
 
 
-def test_what_touches_queues_asks_the_table_of_permissions(stage: ManagementStage) -> None:
+def test_requests_about_queues_check_permissions(stage: ManagementStage) -> None:
     stage.user("reader", "management", vhost="/")
     assert stage.get("/api/purge/%2F", user="reader").status_code == 200
     response = stage.get("/api/purge/%2F", user="admin")
@@ -236,7 +236,7 @@ def test_what_the_broker_refuses_is_a_bad_request(stage: ManagementStage) -> Non
     assert (response.status_code, response.json()) == (400, {"error": "bad_request", "reason": "not today"})
 
 
-def test_a_handler_that_waits_lets_the_loop_go_on(stage: ManagementStage) -> None:
+def test_a_handler_that_waits_does_not_block_the_loop(stage: ManagementStage) -> None:
     REACHED.clear()
     RELEASED.clear()
     with ThreadPoolExecutor(1) as beside:

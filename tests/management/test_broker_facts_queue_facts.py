@@ -1,4 +1,4 @@
-"""How queues stand: right numbers, and no question to SQL for each of them."""
+"""Queue facts: correct numbers, and no SQL statement per queue."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def statements() -> Iterator[list[str]]:
     """The SQL statements executed meanwhile."""
     seen: list[str] = []
 
-    def hear(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+    def record_statement(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
         seen.append(statement)
 
-    event.listen(Engine, "before_cursor_execute", hear)
+    event.listen(Engine, "before_cursor_execute", record_statement)
     try:
         yield seen
     finally:
-        event.remove(Engine, "before_cursor_execute", hear)
+        event.remove(Engine, "before_cursor_execute", record_statement)
 
 
 def request(stage: ManagementStage, path: str = "/api/queues/%2F") -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_consumers_are_counted(tmp_path: Path) -> None:
         assert "rabbitmq_consumers 3.0" in stage.metrics()
 
 
-def test_a_list_of_many_queues_asks_sql_no_more_than_one_of_few(tmp_path: Path) -> None:
+def test_a_list_of_many_queues_needs_no_more_sql_than_one_of_few(tmp_path: Path) -> None:
     """Lists stay fast with thousands of queues: there is no statement per queue."""
     with ManagementStage(tmp_path / "data") as stage:
         counted = []
@@ -130,7 +130,7 @@ def test_reading_facts_starts_no_queue_and_counts_its_messages(tmp_path: Path) -
         assert (item_now["messages_ready"], item_now["messages_unacknowledged"]) == (1, 1)
 
 
-def test_a_queue_that_is_down_says_so(tmp_path: Path) -> None:
+def test_a_queue_that_is_down_is_shown_as_down(tmp_path: Path) -> None:
     with ManagementStage(tmp_path / "data") as stage:
         handle = stage.queue("broken", "/", b"a")
         with handle.lock:

@@ -1,4 +1,4 @@
-"""Started and stopped: ports, the socket of this machine, and what is left behind."""
+"""Started and stopped: ports, the local socket, and leftovers."""
 
 from __future__ import annotations
 
@@ -79,21 +79,21 @@ def test_an_address_of_the_newer_kind_is_served_too(stage: ManagementStage) -> N
 def test_a_request_under_way_is_answered_before_the_server_stops(tmp_path: Path) -> None:
     reached, release = threading.Event(), threading.Event()
 
-    def hold(request: HttpRequest) -> object:
+    def block(request: HttpRequest) -> object:
         reached.set()
         release.wait(30)
         return {"answered": True}
 
     answers: list[httpx.Response] = []
     with ManagementStage(
-        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANY_USER, hold)]
+        tmp_path / "data", ManagementSettings(), [HttpRoute("/hold", "GET", AccessRule.ANY_USER, block)]
     ) as stage:
-        asking = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
-        asking.start()
+        request_thread = threading.Thread(target=lambda: answers.append(stage.get("/hold")))
+        request_thread.start()
         assert reached.wait(10)
         threading.Timer(0.2, release.set).start()
         stage.run(stage.serving.stop())
-        asking.join()
+        request_thread.join()
         assert answers[0].json() == {"answered": True}
         with pytest.raises(httpx.ConnectError):
             stage.get("/hold")

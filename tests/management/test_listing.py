@@ -25,7 +25,7 @@ def test_without_a_page_everything_is_a_list() -> None:
     assert listed(ITEMS, {"name": "orders-1"}) == ITEMS, "as in RabbitMQ names are looked for in pages only"
 
 
-def test_a_page_says_what_it_is_a_page_of() -> None:
+def test_a_page_has_the_totals_of_its_list() -> None:
     item = listed(ITEMS, {"page": "2", "page_size": "4", "name": "ORDERS"})
     assert names(item) == [f"Orders-{number}" for number in (4, 5, 6, 7)]
     counted = {name: item[name] for name in item if name != "items"}

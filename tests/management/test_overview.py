@@ -42,7 +42,7 @@ def test_product_and_version_can_be_configured(stage: ManagementStage) -> None:
         stage.broker.settings = own
 
 
-def test_only_users_who_see_the_server_get_its_listeners(stage: ManagementStage) -> None:
+def test_only_monitoring_users_get_the_listeners(stage: ManagementStage) -> None:
     stage.broker.problems = ["a file is damaged"]
     item = stage.get("/api/overview", user="monitoring-out").json()
     assert {each["protocol"] for each in item["listeners"]} == {"amqp", "http", "http/prometheus"}
@@ -50,7 +50,7 @@ def test_only_users_who_see_the_server_get_its_listeners(stage: ManagementStage)
     assert not {"listeners", "problems", "node"} & stage.get("/api/overview", user="policymaker-in").json().keys()
 
 
-def test_only_users_who_see_the_server_get_all_vhosts(stage: ManagementStage) -> None:
+def test_only_monitoring_users_get_all_vhosts(stage: ManagementStage) -> None:
     def names(user: str) -> list[str]:
         return [each["name"] for each in stage.get("/api/vhosts", user=user).json()]
 

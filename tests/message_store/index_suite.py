@@ -13,7 +13,7 @@ HERE, THERE, AWAY = b"here", b"there, behind it", b"away"
 
 class IndexSuite:
     def test_an_index_maps_a_unit_to_where_it_is(self, index: LocationIndex) -> None:
-        """MS-11, MS-14: and says how often it is held."""
+        """MS-11, MS-14: and returns its reference count."""
         index.insert(UNIT, IndexEntry(3, HERE))
         assert index.look_up(UNIT) == IndexEntry(3, HERE)
         assert index.look_up_many([OTHER, UNIT]) == [None, IndexEntry(3, HERE)]
@@ -37,7 +37,7 @@ class IndexSuite:
         assert index.add_references(UNIT, -1) == 3
         assert index.look_up(UNIT) == IndexEntry(3, THERE)
 
-    def test_a_unit_that_is_not_there_is_held_once_where_its_run_says_and_can_be_moved(
+    def test_an_unknown_unit_has_one_reference_at_the_place_of_its_run_and_can_be_moved(
         self, index: LocationIndex
     ) -> None:
         assert index.move([BodyMove(UNIT, HERE, THERE)]) == [True]
@@ -66,7 +66,7 @@ class IndexSuite:
         assert index.delete_object([(UNIT, IndexEntry(0, THERE))]) == [True]
         assert index.look_up(UNIT) is None
 
-    def test_what_was_moved_and_is_held_once_is_deleted_as_well(self, index: LocationIndex) -> None:
+    def test_a_moved_unit_with_one_reference_is_deleted_as_well(self, index: LocationIndex) -> None:
         index.move([BodyMove(UNIT, HERE, THERE)])
         assert index.delete_object([(UNIT, IndexEntry(1, HERE))]) == [False]
         assert index.delete_object([(UNIT, IndexEntry(1, THERE))]) == [True]

@@ -5,7 +5,7 @@
     stage.seal(); stage.dequeue(A, run[A]); stage.collect()
     stage.contents(B, run[B])
 
-Whether a unit is alive is asked of the very rows that the queue index writes.
+Liveness of a unit is read from the very rows that the queue index writes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class QueueRows:
     def __init__(self, database: Database, index: QueueIndex) -> None:
         self._database = database
         self._index = index
-        self.asked = 0
+        self.rows_read = 0
 
     def runs_of(self, holders: Sequence[Reference]) -> list[HeldBodies | None]:
-        self.asked += len(holders)
+        self.rows_read += len(holders)
         return [self._one(holder) for holder in holders]
 
     def _one(self, holder: Reference) -> HeldBodies | None:

@@ -31,21 +31,21 @@ places = st.builds(BodyPlace, U64.map(Lsn), U32)
 @st.composite
 def units(draw: st.DrawFn) -> Body:
     messages = draw(st.integers(1, 200))
-    kept = draw(st.integers(1, every(messages)) | st.just(every(messages)))
+    alive = draw(st.integers(1, every(messages)) | st.just(every(messages)))
     where = tuple(draw(st.lists(places, min_size=1, max_size=4)))
-    return Body(Lsn(draw(U64)), draw(U64), draw(U32), messages, where, kept)
+    return Body(Lsn(draw(U64)), draw(U64), draw(U32), messages, where, alive)
 
 
 @given(st.sampled_from(RecordKind), U32, U64, st.lists(holders, max_size=5))
-def test_a_records_key_says_what_was_put_into_it(
-    kind: RecordKind, chunk: int, unit: int, held: list[Reference]
+def test_a_record_key_decodes_to_what_was_encoded(
+    kind: RecordKind, chunk: int, unit: int, references: list[Reference]
 ) -> None:
-    key = RecordKey(kind, chunk, Lsn(unit), tuple(held))
+    key = RecordKey(kind, chunk, Lsn(unit), tuple(references))
     assert decode_key(encode_key(key)) == key
 
 
 @given(st.lists(units(), max_size=5), st.integers(1, 1 << 20))
-def test_what_a_run_remembers_is_what_was_told(reported: list[Body], chunk_bytes: int) -> None:
+def test_a_run_decodes_to_what_was_encoded(reported: list[Body], chunk_bytes: int) -> None:
     assert decode_stored(encode_stored(reported, chunk_bytes)) == Stored(chunk_bytes, tuple(reported))
 
 

@@ -54,14 +54,14 @@ def test_another_index_can_be_put_in() -> None:
     index = MemoryIndex(SystemThreads().condition())
     stores = type(stage.stores)(stage.log, "db", stage.rows, index, stage.settings, CHUNK_BYTES)
     stage.stores, stage.store = stores, stores.persistent
-    kept = []
+    remaining = []
     for n in range(2):
-        kept.append(stage.publish([content(n)], A)[A])
+        remaining.append(stage.publish([content(n)], A)[A])
         stage.dequeue(A, stage.publish([content(n, 900)], A)[A])
         stage.seal()
     assert len(stage.collect().released) == 2
     stage.log.purge()
-    assert [stage.contents(run) for run in kept] == [[content(0)], [content(1)]]
+    assert [stage.contents(run) for run in remaining] == [[content(0)], [content(1)]]
     assert index.facts()["entries"] == 2
     stage.close()
 
@@ -113,14 +113,14 @@ class CountedDict(dict[Lsn, IndexEntry]):
 
 
 @pytest.mark.parametrize("entries", [1_000, 4_000])
-def test_a_look_up_of_a_location_that_is_not_written_is_one_access(entries: int) -> None:
+def test_a_lookup_of_a_location_that_is_not_written_is_one_access(entries: int) -> None:
     """MS-20: in memory one access to the dict; below it one row, and one read for a whole batch, however many entries
     there are."""
-    memory, asked = MemoryIndex(SystemThreads().condition()), list[int]()
+    memory, key_counts = MemoryIndex(SystemThreads().condition()), list[int]()
     counted = memory._entries = CountedDict()
 
     def read(keys: Sequence[bytes]) -> list[bytes | None]:
-        asked.append(len(keys))
+        key_counts.append(len(keys))
         return [None] * len(keys)
 
     index = RowIndex(memory, read, lambda rows: pytest.fail("a look-up writes nothing"), lambda epoch: None)
@@ -130,9 +130,9 @@ def test_a_look_up_of_a_location_that_is_not_written_is_one_access(entries: int)
     assert memory.look_up(Lsn(1 << 60)) is None
     assert counted.accesses == 1
     assert index.look_up(Lsn(1 << 60)) is None
-    assert asked == [1]
+    assert key_counts == [1]
     assert index.look_up_many([Lsn((1 << 60) + number) for number in range(500)]) == [None] * 500
-    assert asked == [1, 500], "one read for all of them"
+    assert key_counts == [1, 500], "one read for all of them"
     assert counted.accesses == 1 + 1 + 1 + 500
 
 
@@ -168,7 +168,7 @@ class Counts:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_counts_locations_and_deletes_are_atomic_however_the_threads_take_turns(seed: int) -> None:
+def test_counts_locations_and_deletes_are_atomic_in_every_interleaving(seed: int) -> None:
     """MS-19: nothing is counted into an entry that was deleted, and nothing that is held is deleted."""
     threads = SteppedThreads(seed, switch_probability=0.6)
 

@@ -40,11 +40,11 @@ def test_contents_without_bytes_are_cut_by_their_number() -> None:
 def test_a_message_that_is_not_kept_has_no_bytes(reported: list[int], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(reported) - 1))
     messages = len(reported) - first
-    kept = data.draw(st.integers(0, every(messages)))
-    edges = edges_of(Body(Lsn(1), 0, first, messages, PLACES, kept), sizes_of(reported)).tolist()
-    own = [size if kept >> at & 1 else 0 for at, size in enumerate(reported[first:])]
+    alive = data.draw(st.integers(0, every(messages)))
+    edges = edges_of(Body(Lsn(1), 0, first, messages, PLACES, alive), sizes_of(reported)).tolist()
+    own = [size if alive >> at & 1 else 0 for at, size in enumerate(reported[first:])]
     assert edges == [sum(own[:at]) for at in range(messages + 1)]
-    assert flags(kept, messages).tolist() == [bool(kept >> at & 1) for at in range(messages)]
+    assert flags(alive, messages).tolist() == [bool(alive >> at & 1) for at in range(messages)]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Writing into the message store: once, for all who hold it, or not at all."""
+"""Writing into the message store: once for all references, or not at all."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_submitted_writes_fly_until_their_changes_end(stage: StoreStage) -> None
 
 
 @pytest.mark.parametrize("end", [lambda batch: batch.end(), lambda batch: batch.abort()])
-def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Callable[[IndexBatch], object]) -> None:
-    """At once, though nothing is durable yet: neither the file's watch nor a circle of objects keeps them in memory."""
+def test_contents_are_released_when_the_batch_ends(stage: StoreStage, end: Callable[[IndexBatch], object]) -> None:
+    """At once, though nothing is durable yet: neither the file's watch nor a reference cycle keeps them in memory."""
 
     class Watched(Publication):
         __slots__ = ("__weakref__",)
@@ -73,15 +73,15 @@ def test_contents_are_let_go_of_when_the_changes_end(stage: StoreStage, end: Cal
     try:
         batch, publication = stage.queues.begin(), Watched(TWO)
         stage.submit(publication, A, batch)
-        kept, open_ones = ref(publication), ref(batch)
+        remaining, open_ones = ref(publication), ref(batch)
         end(batch)
         del batch, publication
-        assert kept() is None and open_ones() is None
+        assert remaining() is None and open_ones() is None
     finally:
         gc.enable()
 
 
-def test_what_nobody_wants_any_more_when_the_changes_end_is_never_written(stage: StoreStage) -> None:
+def test_what_has_no_reference_when_the_batch_ends_is_never_written(stage: StoreStage) -> None:
     """MS-10: not a byte, whichever of several holders went last."""
     before = end_of_stream(stage)
     batch = stage.queues.begin()
@@ -98,10 +98,10 @@ def test_what_one_of_its_holders_still_wants_is_written_for_that_one(stage: Stor
     """Rule 17: a body write is cancelled only if no enqueue of it was submitted."""
     batch = stage.queues.begin()
     publication = Publication(TWO)
-    gone, kept = stage.submit(publication, A, batch), stage.submit(publication, B, batch)
+    gone, remaining = stage.submit(publication, A, batch), stage.submit(publication, B, batch)
     batch.dequeue(A, gone, 0b11, [(gone.first, gone.end)], DequeueReason.ACKED)
     batch.end()
-    assert stage.contents(kept) == TWO
+    assert stage.contents(remaining) == TWO
     assert gone.stored == b"" and stage.store.facts()["entries"] == 0, "held once: nothing to count"
     (key,) = stage.record_keys()
     assert [holder.queue for holder in decode_key(key).holders] == [B.queue]
@@ -116,7 +116,7 @@ def test_aborted_changes_write_nothing_and_leave_nothing(stage: StoreStage) -> N
     assert stage.store.is_settled(FileNumber(1))
 
 
-def test_changes_that_end_first_write_for_those_who_have_submitted_so_far(stage: StoreStage) -> None:
+def test_the_first_batch_to_end_writes_for_all_that_have_submitted_so_far(stage: StoreStage) -> None:
     first, second, third = (stage.queues.begin() for _ in range(3))
     publication = Publication(TWO)
     a, b = stage.submit(publication, A, first), stage.submit(publication, B, second)
@@ -130,7 +130,7 @@ def test_changes_that_end_first_write_for_those_who_have_submitted_so_far(stage:
     assert stage.store.facts()["flying"] == 0
 
 
-def test_what_was_cancelled_here_is_not_written_for_those_who_may_cancel_it_too(stage: StoreStage) -> None:
+def test_what_was_cancelled_here_is_not_written_for_others_that_may_cancel_it_too(stage: StoreStage) -> None:
     before = end_of_stream(stage)
     publication = Publication(TWO)
     first, second = stage.queues.begin(), stage.queues.begin()
@@ -142,7 +142,7 @@ def test_what_was_cancelled_here_is_not_written_for_those_who_may_cancel_it_too(
     assert end_of_stream(stage) == before
 
 
-def test_a_holder_that_gives_up_after_others_wrote_for_it_is_not_counted_any_more(stage: StoreStage) -> None:
+def test_a_holder_that_aborts_after_others_wrote_for_it_is_not_counted_any_more(stage: StoreStage) -> None:
     publication = Publication(TWO)
     for is_aborted in (True, False):
         first, second = stage.queues.begin(), stage.queues.begin()
@@ -159,7 +159,7 @@ def test_a_holder_that_gives_up_after_others_wrote_for_it_is_not_counted_any_mor
 
 
 def test_a_file_is_not_settled_before_every_run_that_names_it_is_durable(stage: StoreStage) -> None:
-    """Also if the changes of another queue wrote it: a census now would find its contents dead."""
+    """Also if the changes of another queue wrote it: a liveness scan now would find its contents dead."""
     first, second = stage.queues.begin(), stage.queues.begin()
     publication = Publication(TWO)
     run, other = stage.submit(publication, A, first), stage.submit(publication, B, second)
@@ -223,7 +223,7 @@ def test_a_crowd_that_no_record_can_name_gets_another_copy(monkeypatch: pytest.M
     assert [stage.contents(run) for run in runs.values()] == [TWO] * 3
 
 
-def test_only_the_last_who_lets_go_makes_garbage(stage: StoreStage) -> None:
+def test_only_the_last_release_makes_garbage(stage: StoreStage) -> None:
     """MS-14: as the index counts; the collector then removes the entry."""
     runs = stage.publish(TWO, A, B)
     stage.seal()
@@ -258,7 +258,7 @@ def test_changes_that_fail_behind_the_store_leave_only_garbage(stage: StoreStage
     assert len(stage.collect().released) == 1, "no run names it"
 
 
-def test_a_write_that_fails_fails_those_who_wanted_it_and_flies_on_for_the_others(stage: StoreStage) -> None:
+def test_a_write_that_fails_fails_its_waiters_and_stays_in_flight_for_the_others(stage: StoreStage) -> None:
     body_files = stage.stores._body_files[0]
     append = body_files.append
 

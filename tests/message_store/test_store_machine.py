@@ -1,4 +1,4 @@
-"""The message stores against a dict: whatever is published, shared, cancelled, released, collected and reopened."""
+"""The message stores against a dict: any publishes, shares, cancels, releases, collections and reopens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACES = st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=3, unique=Tru
 
 
 @dataclass(slots=True)
-class Kept:
+class StoredRun:
     run: Run
     contents: list[bytes]
     gone: int = 0
@@ -36,7 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.stage = StoreStage(read_cache_bytes=3000)
-        self.kept: dict[tuple[QueuePlace, int], Kept] = {}
+        self.stored_runs: dict[tuple[QueuePlace, int], StoredRun] = {}
         self.paged: dict[bytes, list[bytes]] = {}
         self.number = 0
 
@@ -48,7 +48,7 @@ class StoreMachine(RuleBasedStateMachine):
     def publish(self, sizes: list[int], places: list[QueuePlace]) -> None:
         contents = self.contents_of(sizes)
         for place, run in self.stage.publish(contents, *places).items():
-            self.kept[place, run.first] = Kept(run, contents)
+            self.stored_runs[place, run.first] = StoredRun(run, contents)
 
     @rule(sizes=SIZES, places=PLACES, data=st.data())
     def publish_and_cancel(self, sizes: list[int], places: list[QueuePlace], data: st.DataObject) -> None:
@@ -60,7 +60,7 @@ class StoreMachine(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 batch.dequeue(place, run, (1 << run.count) - 1, [(run.first, run.end)], DequeueReason.ACKED)
             else:
-                self.kept[place, run.first] = Kept(run, contents)
+                self.stored_runs[place, run.first] = StoredRun(run, contents)
         self.stage.log.wait(batch.end())
 
     @rule(sizes=SIZES, places=PLACES)
@@ -76,16 +76,16 @@ class StoreMachine(RuleBasedStateMachine):
         except OutOfRoom:
             self.stage.next = before
 
-    @precondition(lambda self: self.kept)
+    @precondition(lambda self: self.stored_runs)
     @rule(data=st.data())
     def dequeue(self, data: st.DataObject) -> None:
-        place, first = data.draw(st.sampled_from(sorted(self.kept, key=lambda key: (key[0].queue, key[1]))))
-        kept = self.kept[place, first]
-        everything = (1 << kept.run.count) - 1
-        kept.gone |= data.draw(st.sampled_from([everything, data.draw(st.integers(1, everything))]))
-        self.stage.dequeue(place, kept.run, kept.gone)
-        if kept.gone == everything:
-            del self.kept[place, first]
+        place, first = data.draw(st.sampled_from(sorted(self.stored_runs, key=lambda key: (key[0].queue, key[1]))))
+        stored = self.stored_runs[place, first]
+        everything = (1 << stored.run.count) - 1
+        stored.gone |= data.draw(st.sampled_from([everything, data.draw(st.integers(1, everything))]))
+        self.stage.dequeue(place, stored.run, stored.gone)
+        if stored.gone == everything:
+            del self.stored_runs[place, first]
 
     @rule(sizes=SIZES)
     def page_out(self, sizes: list[int]) -> None:
@@ -118,17 +118,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.paged = {}
         for place in (A, B, C):
             found = {run.first: (run, gone) for run, gone in self.stage.recovered(place)}
-            reported = {SequenceId(first): kept for (of, first), kept in self.kept.items() if of == place}
-            assert {first: gone for first, (_, gone) in found.items()} == {n: kept.gone for n, kept in reported.items()}
-            for first, kept in reported.items():
-                kept.run = found[first][0]
+            reported = {SequenceId(first): entry for (of, first), entry in self.stored_runs.items() if of == place}
+            assert {first: gone for first, (_, gone) in found.items()} == {
+                n: entry.gone for n, entry in reported.items()
+            }
+            for first, entry in reported.items():
+                entry.run = found[first][0]
 
     @invariant()
     def everything_that_is_alive_is_there(self) -> None:
-        for kept in self.kept.values():
-            for at in range(kept.run.count):
-                if not kept.gone >> at & 1:
-                    assert self.stage.contents(kept.run, at, at + 1) == [kept.contents[at]]
+        for entry in self.stored_runs.values():
+            for at in range(entry.run.count):
+                if not entry.gone >> at & 1:
+                    assert self.stage.contents(entry.run, at, at + 1) == [entry.contents[at]]
         for stored, contents in self.paged.items():
             assert self.stage.stores.transient.read(stored, sizes_of(contents), 0, len(contents)) == contents
         assert self.stage.stores.collector.alarms() == []
@@ -138,8 +140,8 @@ class StoreMachine(RuleBasedStateMachine):
         """When there are no references, nothing is left."""
         if not hasattr(self, "stage"):
             return
-        for (place, _), kept in self.kept.items():
-            self.stage.dequeue(place, kept.run)
+        for (place, _), stored in self.stored_runs.items():
+            self.stage.dequeue(place, stored.run)
         self.stage.database.make_durable()
         self.stage.seal()
         while self.stage.collect().released:
@@ -151,5 +153,5 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def test_the_stores_do_what_a_dict_does() -> None:
-    """MS-03: a store of contents by key, which counts who holds them, on files that only grow at their end."""
+    """MS-03: a store of contents by key, with reference counts, on append-only files."""
     run_state_machine_as_test(StoreMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))

@@ -37,18 +37,18 @@ def test_what_was_removed_becomes_room_and_what_was_not_can_be_read_before_and_a
     store, collector = stage.stores.transient, stage.stores.transient_collector
     written = [store.write([content(n), content(n + 100, 1500)]) for n in range(12)]
     assert len(stage.stage.disk.list(TRANSIENT)) > 5
-    kept = written[::4]
+    remaining = written[::4]
     for stored in written:
-        if stored not in kept:
+        if stored not in remaining:
             store.remove(stored)
     while (done := collector.run()).released:
         assert done.copied_bytes <= 2 * 1900
-    for n, stored in zip(range(0, 12, 4), kept, strict=True):
+    for n, stored in zip(range(0, 12, 4), remaining, strict=True):
         contents = [content(n), content(n + 100, 1500)]
         assert store.read(stored, sizes_of(contents), 0, 2) == contents
     used = sum(stage.stage.disk.stat(join(TRANSIENT, name)).size_bytes for name in stage.stage.disk.list(TRANSIENT))
     assert used < 12 * 1900
-    for stored in kept:
+    for stored in remaining:
         store.remove(stored)
     while collector.run().released:
         continue
@@ -73,7 +73,7 @@ def test_a_unit_that_was_moved_can_be_removed_and_its_entry_goes_with_its_file()
     assert store.facts()["entries"] <= 2, "those of the file that is written to"
 
 
-def test_nothing_is_judged_while_somebody_writes() -> None:
+def test_nothing_is_judged_during_a_write() -> None:
     """A unit that is in a file and not in the index yet would look dead."""
     stage = StoreStage()
     store, collector = stage.stores.transient, stage.stores.transient_collector

@@ -88,7 +88,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "own-errors-only", "a background task handles no exception but Warren's own", (TESTS,),
         (Patch("warren.base.threads:BackgroundTask.run", catches_own_errors_only),),
-        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
+        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_blocks_no_publisher",),
     ),
     Fault(
         "alarm-stays", "a good round does not clear the alarm of its task", (TESTS,),
@@ -98,12 +98,12 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "held-back-for-ever", "publishers wait for an upkeep whose passes fail", (TESTS,),
         (Patch("warren.broker.garbage:GarbageUpkeep.is_behind", ignores_that_passes_fail),),
-        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_holds_no_publisher_back",),
+        known=("tests/broker/test_garbage_upkeep.py::test_a_pass_that_raises_anything_is_an_alarm_and_blocks_no_publisher",),
     ),
     Fault(
         "batch-abandoned", "one queue that fails takes the publishes of all others with it", (TESTS,),
         (Patch("warren.broker.request_batch:_Execution.failing", abandons_the_whole_batch),),
-        known=("tests/broker/test_failing_turn.py::test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing",),
+        known=("tests/broker/test_failing_batch.py::test_a_queue_that_was_reached_before_the_one_that_failed_loses_nothing",),
     ),
     Fault(
         "sql-decides", "a change that the log has fails when SQL cannot commit it", (TESTS,),
@@ -133,7 +133,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "changed-rows-written-again", "cleaning writes rows again that were acknowledged while it read them", (TESTS,),
         (Patch("warren.queue_index.batch:StreamLock.is_changed", is_false),),
-        known=("tests/queue_index/test_cleaner_cleaning.py",),
+        known=("tests/queue_index/test_cleaner.py",),
     ),
     Fault(
         "any-incarnation", "a recycled log file is taken for the one that had its number", (TESTS,),
@@ -143,7 +143,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "deleted-without-comparing", "the collector deletes an entry whatever has become of it", (TESTS,),
         (Patch("warren.message_store.index:MemoryIndex._delete", deletes_without_comparing),),
-        known=("tests/message_store/test_collector_gc.py::test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen",),
+        known=("tests/message_store/test_collector.py::test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen",),
     ),
     Fault(
         "departure-not-noted", "x-expires does not count from the departure of the last consumer", (TESTS,),

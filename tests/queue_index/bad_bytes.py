@@ -10,8 +10,8 @@ from warren.base.errors import Damage, Misuse, Refused
 Read = TypeVar("Read")
 
 
-def told_by(read: Callable[[], Read]) -> Read | str:
-    """What was read, or what the error said."""
+def value_or_error(read: Callable[[], Read]) -> Read | str:
+    """The value that was read, or the text of the error."""
     try:
         return read()
     except (Damage, Refused, Misuse) as error:

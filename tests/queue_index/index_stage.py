@@ -114,7 +114,7 @@ def large(letter: str, count: int = 3) -> list[bytes]:
     return [letter.encode() * (200 + at) for at in range(count)]
 
 
-class Asked:
+class CountedReads:
     """A database that records its calls."""
 
     def __init__(self, stage: IndexStage) -> None:
@@ -123,11 +123,11 @@ class Asked:
         self.rows = 0
         self.moved: set[bytes] = set()  # pointers that lead nowhere, the first time
 
-    def view_at(self, epoch: Epoch) -> AskedView:
-        return AskedView(self, self._database.view_at(epoch))
+    def view_at(self, epoch: Epoch) -> CountedView:
+        return CountedView(self, self._database.view_at(epoch))
 
-    def view_durable(self) -> AskedView:
-        return AskedView(self, self._database.view_durable())
+    def view_durable(self) -> CountedView:
+        return CountedView(self, self._database.view_durable())
 
     def row_at(self, epoch: Epoch, block: Lsn, entry: int, storage: int, key: bytes) -> Buffer:
         if any(Pointer.decode(value)[:2] == (block, entry) for value in self.moved):
@@ -144,17 +144,17 @@ class Asked:
         return QueueIndex(self, stage.stream.begin, stage.stage.clock)
 
 
-class AskedView:
-    def __init__(self, asked: Asked, view: ReadView) -> None:
-        self._asked, self._view = asked, view
+class CountedView:
+    def __init__(self, reads: CountedReads, view: ReadView) -> None:
+        self._reads, self._view = reads, view
         self.get, self.get_many, self.close = view.get, view.get_many, view.close
 
     def range(
         self, storage: int, low: bytes = b"", high: bytes | None = None, reverse: bool = False
     ) -> Iterator[StoreRow]:
-        self._asked.ranges.append((low, high))
+        self._reads.ranges.append((low, high))
         for row in self._view.range(storage, low, high, reverse):
-            self._asked.rows += 1
+            self._reads.rows += 1
             yield row
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.queue_index.bad_bytes import told_by
+from tests.queue_index.bad_bytes import value_or_error
 from tests.queue_index.worked_rows import PLACE
 from warren.base.errors import Damage, Misuse, Refused
 from warren.queue_index.history_format import (
@@ -54,7 +54,7 @@ def test_many_ranges_become_several_records_that_each_fit_an_entry() -> None:
         check_detail(PLACE, bytes(DETAIL_BYTES_MAX + 1))
 
 
-def test_an_extension_of_a_later_version_is_passed_over() -> None:
+def test_an_extension_of_a_later_version_is_skipped() -> None:
     [raw] = encode_events(HistoryRecord.DELIVERED, None, 5, [(1, 2)], b"ann")
     longer = bytearray(raw[: RECORD.size + 3] + b"later" + raw[RECORD.size + 3 :])
     longer[1], longer[2] = 0x20, 5
@@ -88,5 +88,5 @@ def test_a_record_that_does_not_fit_itself_is_damage(raw: bytes) -> None:
 
 @given(st.binary(max_size=70) | st.binary(max_size=70).map(lambda tail: b"\1\0\0\0\1" + tail))
 def test_any_bytes_are_an_event_or_an_error_of_ours(raw: bytes) -> None:
-    reported = told_by(lambda: decode_event(KEY, raw))
+    reported = value_or_error(lambda: decode_event(KEY, raw))
     assert "queue 258, level 3" in reported if isinstance(reported, str) else reported.place == PLACE

@@ -1,4 +1,4 @@
-"""The queue index over a real database: what is published is there in order until it is gone, and says why it went."""
+"""The queue index over a real database: published messages stay in order until dequeued, with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.queue_index.index_stage import (
     BEHIND,
     BILLS,
     ORDERS,
-    Asked,
+    CountedReads,
     IndexStage,
     a_run,
     firsts,
@@ -180,14 +180,14 @@ def test_a_queue_that_is_removed_is_empty_and_others_are_not(stage: IndexStage) 
 
 
 def test_a_segment_is_a_range_of_keys_that_is_read_without_the_others(stage: IndexStage) -> None:
-    """QI-06, C-40: publishes and acks of neighbouring sequence ids are neighbouring rows of one storage."""
+    """QI-06, C-40: publishes and acks of adjacent sequence ids are adjacent rows of one storage."""
     part = VariableQueueSettings().delta_read_messages
     starts = [0, 7, part - 1, part, part + 9, 2 * part, 5 * part]
     runs = {first: stage.publish(first, [b"x"]) for first in reversed(starts)}
     runs[part + 1] = stage.publish(part + 1, large("x"))
     stage.dequeue(runs[part + 1], 0b010, 0b010)
-    asked = Asked(stage)
-    index = asked.index(stage)
+    counted = CountedReads(stage)
+    index = counted.index(stage)
 
     def segment(at: int) -> list[tuple[int, int]]:
         first, stop = SequenceId(at * part), SequenceId((at + 1) * part)
@@ -198,8 +198,8 @@ def test_a_segment_is_a_range_of_keys_that_is_read_without_the_others(stage: Ind
         1: [(part, 0), (part + 1, 0b010), (part + 9, 0)],
         3: [],
     }
-    assert asked.ranges[:2] == [(run_key(0, at * part), run_key(0, (at + 1) * part)) for at in (0, 1)]
-    assert asked.rows == 3 + 4 + 0, "a row is read once, and none of another segment"
+    assert counted.ranges[:2] == [(run_key(0, at * part), run_key(0, (at + 1) * part)) for at in (0, 1)]
+    assert counted.rows == 3 + 4 + 0, "a row is read once, and none of another segment"
 
 
 def test_a_scan_begins_with_the_run_that_its_first_message_lies_in(stage: IndexStage) -> None:
@@ -273,28 +273,28 @@ def test_the_journal_gets_an_entry_whenever_anything_happens_in_the_order_it_hap
     assert {event.wall_ms for event in stage.events()} == {stage.stage.clock.wall_ns() // 1_000_000}
 
 
-def test_a_queue_publishes_and_acknowledges_without_waiting_for_anybody() -> None:
-    """QI-08: the disk is held up, and with it every other thread of the log; changes go on in the caller's own."""
-    disk, goes_on, is_held, touched = DatabaseStage(), Signal(), Signal(), [0]
+def test_a_queue_publishes_and_acknowledges_without_waiting() -> None:
+    """QI-08: the disk blocks, and with it every other thread of the log; batches continue in the caller's thread."""
+    disk, resumed, is_suspended, touched = DatabaseStage(), Signal(), Signal(), [0]
     files = FaultyFiles(disk.disk)
     stage = IndexStage(disk, files)
     here = current_thread()
 
-    def hold() -> None:
+    def suspend() -> None:
         if current_thread() is here:
             touched[0] += 1
         else:
-            is_held.set()
-            assert goes_on.wait(30)
+            is_suspended.set()
+            assert resumed.wait(30)
 
     stage.database.settle()
-    files.pause = hold
+    files.pause = suspend
     run = a_run(0, large("a"))
     batch = stage.index.begin()
     batch.publish(ORDERS, run, large("a"))
     epoch = batch.end()
     stage.database.log.flush()
-    assert is_held.wait(30)
+    assert is_suspended.wait(30)
     for gone in (0b001, 0b011, 0b111):
         batch = stage.index.begin()
         batch.dequeue(ORDERS, run, gone, [(gone.bit_length() - 1, gone.bit_length())], DequeueReason.ACKED)
@@ -302,7 +302,7 @@ def test_a_queue_publishes_and_acknowledges_without_waiting_for_anybody() -> Non
         stage.newest = batch.end()
     assert stage.database.log.durable < epoch <= stage.newest
     assert touched == [0], "nor does the caller touch the disk"
-    goes_on.set()
+    resumed.set()
     stage.database.log.wait(stage.newest)
     assert stage.alive() == {}
     stage.database.close()
@@ -325,7 +325,7 @@ def test_contents_are_read_from_the_position_of_their_row_without_a_view(
     assert read == [small, *contents, *contents]
 
 
-def test_a_position_that_holds_another_row_is_not_believed(stage: IndexStage) -> None:
+def test_a_position_with_another_row_is_not_used(stage: IndexStage) -> None:
     run, other = stage.publish(0, large("a")), stage.publish(10, large("b"))
     with pytest.raises(Damage, match="is not row"):
         stage.database.row_at(run.epoch, run.block, run.entry, ORDERS.queue, run_key(0, other.first))
@@ -338,22 +338,22 @@ def test_a_position_that_holds_another_row_is_not_believed(stage: IndexStage) ->
 # -- moved, damaged, unknown -----------------------------------------------------------------------------------------
 
 
-def test_a_row_that_moves_while_it_is_read_is_looked_for_again(stage: IndexStage) -> None:
+def test_a_row_that_moves_while_it_is_read_is_looked_up_again(stage: IndexStage) -> None:
     stage.publish(0, large("a"))
     run = stage.publish(3, large("b"))
-    asked = Asked(stage)
-    index = asked.index(stage)
+    counted = CountedReads(stage)
+    index = counted.index(stage)
     stage.database.settle()
     with closing(stage.database.view()) as view:
         pointers = {row.value for row in view.range(ORDERS.queue)}
-    asked.moved = set(pointers)
+    counted.moved = set(pointers)
     assert firsts(index.scan(ORDERS, SequenceId(0), BEHIND, stage.newest)) == [0, 3]
-    asked.moved = set(pointers)
+    counted.moved = set(pointers)
     assert index.contents(ORDERS, run, 0, 3) == large("b")
-    assert len(asked.moved) == 1
+    assert len(counted.moved) == 1
 
 
-def test_a_row_that_nobody_has_any_more_is_damage(stage: IndexStage) -> None:
+def test_a_row_that_is_in_no_file_is_damage(stage: IndexStage) -> None:
     with pytest.raises(Damage, match="sequence id 0: the row of a run is not there"):
         stage.index.contents(ORDERS, Run(SequenceId(0), 1, 1, epoch=stage.publish(5, [b"x"]).epoch), 0, 1)
     run = stage.publish(0, large("a"))
@@ -394,7 +394,7 @@ def test_runs_that_overlap_are_damage(stage: IndexStage) -> None:
         stage.runs()
 
 
-def test_rows_of_a_queue_that_nobody_knows_are_passed_over(stage: IndexStage) -> None:
+def test_rows_of_an_unknown_queue_are_skipped(stage: IndexStage) -> None:
     """HS-06: the catalog has forgotten the queue in the middle, and the log has not."""
     known, unknown = [QueuePlace(QueueId(n << 32)) for n in (5, 7)], QueuePlace(QueueId(6 << 32))
     batch = stage.index.begin()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.queue_index.index_stage import a_run, alive_in, ranges_of
-from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
+from tests.queue_index.plain_model import Model, Queue, RunState, copied, recovered
 from tests.snapshot.crash_stage import CrashStage, Open
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import QueueId
@@ -47,7 +47,7 @@ class Client:
         for number in range(SESSIONS):
             self.write(database, index)
             if number % 3 == 2:
-                look_after(database, index)
+                maintain(database, index)
         database.close()
 
     def write(self, database: Database, index: QueueIndex) -> None:
@@ -81,7 +81,7 @@ def publish(batch: IndexBatch, model: Model, rng: random.Random) -> None:
 def put(batch: IndexBatch, queue: Queue, place: QueuePlace, contents: Sequence[bytes]) -> None:
     run = a_run(queue.next, contents)
     batch.publish(place, run, contents)
-    queue.runs[run.first], queue.next = Held(run, list(contents)), run.end
+    queue.runs[run.first], queue.next = RunState(run, list(contents)), run.end
 
 
 def move(batch: IndexBatch, model: Model, rng: random.Random) -> None:
@@ -99,18 +99,18 @@ def acknowledge(batch: IndexBatch, model: Model, rng: random.Random) -> None:
 def take(batch: IndexBatch, queue: Queue, place: QueuePlace, rng: random.Random, reason: DequeueReason) -> list[bytes]:
     if not queue.runs:
         return []
-    held = queue.runs[rng.choice(sorted(queue.runs))]
-    newly = rng.choice([0b001, 0b010, 0b111]) & (1 << held.run.count) - 1 & ~held.gone
+    run_state = queue.runs[rng.choice(sorted(queue.runs))]
+    newly = rng.choice([0b001, 0b010, 0b111]) & (1 << run_state.run.count) - 1 & ~run_state.gone
     if not newly:
         return []
-    held.gone |= newly
-    batch.dequeue(place, held.run, held.gone, ranges_of(held.run, newly), reason)
-    if held.gone.bit_count() == held.run.count:
-        del queue.runs[held.run.first]
-    return [content for at, content in enumerate(held.contents) if newly >> at & 1]
+    run_state.gone |= newly
+    batch.dequeue(place, run_state.run, run_state.gone, ranges_of(run_state.run, newly), reason)
+    if run_state.gone.bit_count() == run_state.run.count:
+        del queue.runs[run_state.run.first]
+    return [content for at, content in enumerate(run_state.contents) if newly >> at & 1]
 
 
-def look_after(database: Database, index: QueueIndex) -> None:
+def maintain(database: Database, index: QueueIndex) -> None:
     assert database.reflection is not None
     database.log.rotate()
     database.catch_up()

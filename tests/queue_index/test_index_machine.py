@@ -1,6 +1,6 @@
-"""The queue index against plain dicts: whatever is published, dequeued, requeued and counted, in whatever sessions.
+"""The queue index against plain dicts: any publishes, dequeues, requeues and counters, in any sessions.
 
-    real     Changes and QueueIndex over a database on a memory disk; containers, steps and buffers as small as they go
+    real     IndexBatch and QueueIndex over a database on a memory disk; containers, steps and buffers at minimum size
     model    of each sub-queue its messages by sequence id, and the counters that were written last
 
 Sessions hold several steps about several queues, and are ended, aborted, or lost with the power. The database is
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.queue_index.index_stage import IndexStage, a_run, ranges_of
-from tests.queue_index.plain_model import Held, Model, Queue, copied, recovered
+from tests.queue_index.plain_model import Model, Queue, RunState, copied, recovered
 from tests.snapshot.database_stage import DatabaseStage
 from warren.base.ids import QueueId
 from warren.base.messages import QueuePlace
@@ -99,7 +99,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from([place.queue for place in PLACES]), ending=st.sampled_from(["ended", "aborted"]))
     def remove_queue(self, queue: QueueId, ending: str) -> None:
-        """An id is never given again; here the next queue takes it, and goes on with its sequence ids."""
+        """An id is never reused; here the next queue takes it, and continues its sequence ids."""
         batch, before = self.real_one.index.begin(), copied(self.model)
         batch.remove_queue(queue)
         self.model |= {place: Queue(next=self.model[place].next) for place in PLACES if place.queue == queue}
@@ -152,9 +152,11 @@ class IndexMachine(RuleBasedStateMachine):
         messages = queue.messages()
         middle = sorted(messages)[len(messages) // 2] if messages else 0
         found = [run.first for run, _ in self.real_one.runs(place, middle)]
-        assert found == [first for first, held in sorted(queue.runs.items()) if held.run.end > middle]
+        assert found == [first for first, run_state in sorted(queue.runs.items()) if run_state.run.end > middle]
         pieces = [
-            (held.run, at, at + 1) for held in queue.runs.values() if not held.gone >> (at := held.run.count - 1) & 1
+            (run_state.run, at, at + 1)
+            for run_state in queue.runs.values()
+            if not run_state.gone >> (at := run_state.run.count - 1) & 1
         ]
         assert self.real_one.index.contents_of(place, pieces) == [
             [queue.runs[run.first].contents[at]] for run, at, _ in pieces
@@ -175,7 +177,7 @@ class IndexMachine(RuleBasedStateMachine):
         queue = self.model[step.place]
         run = a_run(queue.next + step.skipped, step.contents)
         batch.publish(step.place, run, step.contents)
-        queue.runs[run.first], queue.next = Held(run, step.contents), run.end
+        queue.runs[run.first], queue.next = RunState(run, step.contents), run.end
 
     def _dequeue(self, batch: IndexBatch, step: Dequeue) -> set[QueuePlace]:
         """From a place that has something, if there is one; which."""
@@ -184,16 +186,20 @@ class IndexMachine(RuleBasedStateMachine):
             return set()
         place = places[step.which % len(places)]
         runs = self.model[place].runs
-        held = runs[sorted(runs)[step.which % len(runs)]]
-        newly = step.bits & (1 << held.run.count) - 1 & ~held.gone
+        run_state = runs[sorted(runs)[step.which % len(runs)]]
+        newly = step.bits & (1 << run_state.run.count) - 1 & ~run_state.gone
         if not newly:
             return set()
-        held.gone |= newly
+        run_state.gone |= newly
         batch.dequeue(
-            place, held.run, held.gone, ranges_of(held.run, newly), list(DequeueReason)[step.which % len(DequeueReason)]
+            place,
+            run_state.run,
+            run_state.gone,
+            ranges_of(run_state.run, newly),
+            list(DequeueReason)[step.which % len(DequeueReason)],
         )
-        if held.gone.bit_count() == held.run.count:
-            del runs[held.run.first]
+        if run_state.gone.bit_count() == run_state.run.count:
+            del runs[run_state.run.first]
         return {place}
 
     def _count(self, batch: IndexBatch, place: QueuePlace, delivered_to: int, is_clean: bool) -> None:
@@ -211,12 +217,12 @@ class IndexMachine(RuleBasedStateMachine):
             self.real_one.database.log.wait(self.real_one.newest)
 
 
-def test_whatever_happens_to_queues_the_index_reports_it_as_it_was() -> None:
+def test_the_index_equals_the_model_after_any_operations() -> None:
     few = settings(max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=few)
 
 
 @pytest.mark.torture
-def test_whatever_happens_to_queues_for_long_the_index_reports_it_as_it_was() -> None:
+def test_the_index_equals_the_model_after_many_operations() -> None:
     many = settings(max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(IndexMachine, settings=many)

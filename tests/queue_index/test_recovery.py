@@ -13,7 +13,7 @@ from tests.queue_index.index_stage import (
     BEHIND,
     BILLS,
     ORDERS,
-    Asked,
+    CountedReads,
     IndexStage,
     a_run,
     alive_in,
@@ -105,9 +105,9 @@ def test_a_start_reads_what_came_after_the_counters_and_nothing_else(stage: Inde
     stage.publish(60, large("b"))
     stage.database.settle()
     stage.reopen()
-    asked = Asked(stage)
-    assert asked.index(stage).recover(ORDERS).count == 63
-    assert (asked.rows, stage.database.pointed.reads) == (1, 1)
+    counted = CountedReads(stage)
+    assert counted.index(stage).recover(ORDERS).count == 63
+    assert (counted.rows, stage.database.pointed.reads) == (1, 1)
 
 
 @pytest.mark.parametrize("model", list(CrashModel))

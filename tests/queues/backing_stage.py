@@ -111,5 +111,5 @@ def one(tag: int) -> TagRange:
 
 
 def numbered(first: int, stop: int, size: int = 4) -> list[bytes]:
-    """Contents that can be told apart."""
+    """Contents that differ from each other."""
     return [b"%0*d" % (size, number) for number in range(first, stop)]

@@ -1,4 +1,4 @@
-"""What every backing queue must do, whatever is behind it. Run over all kinds by test_backing.py."""
+"""What every backing queue must do, of any kind. Run over all kinds by test_backing_queue.py."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class BackingSuite:
     def test_messages_come_out_in_the_order_they_came_in(self, stage: BackingStage) -> None:
         for first in range(0, 30, 3):
             stage.put(*numbered(first, first + 3))
-        got = [content for _ in range(15) for content in contents_of(stage.get(2))]
-        assert got == numbered(0, 30)
+        found = [content for _ in range(15) for content in contents_of(stage.get(2))]
+        assert found == numbered(0, 30)
         assert stage.get(1) == []
 
     def test_persistent_and_transient_messages_keep_their_order(self, stage: BackingStage) -> None:
@@ -45,7 +45,7 @@ class BackingSuite:
 
     # -- fetch ---------------------------------------------------------------------------------------------------
 
-    def test_a_fetch_takes_no_more_than_asked(self, stage: BackingStage) -> None:
+    def test_a_fetch_takes_no_more_than_requested(self, stage: BackingStage) -> None:
         stage.put(*numbered(0, 10))
         assert contents_of(stage.get(4)) == numbered(0, 4)
         assert (len(stage.queue), stage.queue.pending_count) == (6, 4)
@@ -74,7 +74,7 @@ class BackingSuite:
         head = stage.queue.head()
         assert head is not None and head.run.expires_ms == 8
 
-    def test_what_is_said_of_a_message_is_kept(self, stage: BackingStage) -> None:
+    def test_the_properties_of_a_message_are_stored(self, stage: BackingStage) -> None:
         origin = Origin("orders", "eu.new", "anna")
         stage.put(b"a", expires_ms=1_700_000_000_123, published_ms=1_600_000_000_000, origin=origin)
         stage.put(b"b", is_persistent=False, expires_ms=5, published_ms=6, origin=origin)
@@ -133,7 +133,7 @@ class BackingSuite:
     def test_naming_no_tags_is_fine(self, stage: BackingStage) -> None:
         assert (stage.ack(), stage.requeue(), stage.queue.read_pending([])) == (0, 0, [])
 
-    def test_looking_at_pending_messages_leaves_them_pending(self, stage: BackingStage) -> None:
+    def test_browsing_pending_messages_leaves_them_pending(self, stage: BackingStage) -> None:
         stage.put(*numbered(0, 4))
         stage.put(*numbered(4, 8), is_persistent=False)
         tags = tags_of(stage.get(7))

@@ -69,7 +69,7 @@ class LevelsMachine(RuleBasedStateMachine):
         assert self.stage.purge() == self.model.drop(1 << 20)
 
     @invariant()
-    def it_is_what_the_model_says(self) -> None:
+    def it_equals_the_model(self) -> None:
         queue, ready = self.stage.queue, self.model.ready()
         assert self.stage.browsed() == [entry.content for entry in ready]
         assert (len(queue), queue.ready_bytes) == (len(ready), sum(len(entry.content) for entry in ready))

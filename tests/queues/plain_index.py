@@ -120,7 +120,7 @@ class PlainIndex:
     def is_durable(self, epoch: Epoch) -> bool:
         return epoch <= self.durable_epoch
 
-    # -- what a queue asks ---------------------------------------------------------------------------------------
+    # -- calls of a queue ----------------------------------------------------------------------------------------
 
     def recover(self, place: QueuePlace, newest: Epoch = Epoch(0), on_damage: OnDamage | None = None) -> Counters:
         row = self.rows.get((place.queue, counters_key(place.level)))

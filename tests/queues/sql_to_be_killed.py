@@ -1,7 +1,7 @@
-"""A process that moves numbered messages through two SQL-backed queues in a real file until somebody kills it.
+"""A process that moves numbered messages through two SQL-backed queues in a real file until it is killed.
 
 Step N puts message N into the first queue and moves what is oldest there to the second, which drops all but the last
-few: each step is one `Changes`. It tells "told N" when step N was answered (tests/lives).
+few: each step is one `IndexBatch`. It prints "answered N" after step N (tests/lives).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def live(path: str) -> None:
     while True:
         number += 1
         step(it, number)
-        say("told", number)
+        say("answered", number)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reading contents back: from where they lie, some ahead, and never more than may be."""
+"""Reading contents back: from their location, some ahead, and never more than the limit."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def on_disk(ahead_bytes: int, count: int, is_together: bool, is_persistent: bool
 @pytest.mark.parametrize("is_together", [True, False])
 def test_messages_fetched_one_by_one_are_read_some_at_a_time(is_together: bool) -> None:
     stage = on_disk(40, 40, is_together)
-    got = [content for _ in range(40) for content in contents_of(stage.backing.get(1))]
-    assert (got, stage.index.reads) == (numbered(0, 40), 4)
+    found = [content for _ in range(40) for content in contents_of(stage.backing.get(1))]
+    assert (found, stage.index.reads) == (numbered(0, 40), 4)
 
 
 @pytest.mark.parametrize("is_together", [True, False])

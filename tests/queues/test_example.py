@@ -78,7 +78,7 @@ def example(request: pytest.FixtureRequest) -> Example:
 
 
 def check_state(example: Example, step: int, **subqueues: list[int]) -> None:
-    """After so many steps these lanes hold these messages, and the others nothing."""
+    """After so many steps these subqueues contain these messages, and the others nothing."""
     for done in STEPS[:step]:
         done(example)
     assert example.stage.subqueues() == subqueues
@@ -162,7 +162,7 @@ def test_ex_17_one_is_fetched_from_it(example: Example) -> None:
     assert example.delivered == numbered(1, 26)
 
 
-def test_c_04_a_fetch_does_these_steps_by_itself(example: Example) -> None:
+def test_c_04_a_fetch_does_these_steps(example: Example) -> None:
     """C-04: what the example shows in the midst of a fetch is gone when the fetch is done."""
     for done in STEPS[:10]:
         done(example)

@@ -1,4 +1,4 @@
-"""What of a queue is on disk, and what a start is told."""
+"""Counters of a queue: what is on disk, and what a start reads."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from warren.queues.invariants import check
 from warren.queues.variable_queue import VariableQueue
 
 
-def queue_of_five_lanes() -> VariableQueue:
+def queue_of_five_subqueues() -> VariableQueue:
     stage = VariableStage(TINY)
     for number in range(13):
         stage.backing.put(*numbered(number, number + 1))
@@ -27,7 +27,7 @@ def queue_of_five_lanes() -> VariableQueue:
 
 
 def test_a_queue_that_is_right_passes() -> None:
-    assert len(queue_of_five_lanes()) == 12
+    assert len(queue_of_five_subqueues()) == 12
 
 
 def _empty_q3(queue: VariableQueue) -> None:
@@ -68,7 +68,7 @@ def _ready_and_pending(queue: VariableQueue) -> None:
     queue.pending.add(queue.subqueues.q4.first)
 
 
-def _deliver_to_nobody(queue: VariableQueue) -> None:
+def _deliver_without_a_consumer(queue: VariableQueue) -> None:
     queue.index_counters.delivered_to = SequenceId(0)
 
 
@@ -92,13 +92,13 @@ def _misjudge_the_disk(queue: VariableQueue) -> None:
         _forget_contents,
         _lose_one_of_delta,
         _ready_and_pending,
-        _deliver_to_nobody,
+        _deliver_without_a_consumer,
         _miss,
         _misjudge_the_disk,
     ],
 )
 def test_a_queue_that_is_wrong_is_found(broken: Callable[[VariableQueue], None]) -> None:
-    queue = queue_of_five_lanes()
+    queue = queue_of_five_subqueues()
     broken(queue)
     with pytest.raises(AssertionError):
         check(queue, is_deep=True)

@@ -84,7 +84,7 @@ def test_which_messages_of_a_run_are_pending() -> None:
     assert PendingAcks().bits_of(Run(SequenceId(4), 9, 4)) == 0
 
 
-def test_contents_are_let_go_of_and_only_those_that_are_written() -> None:
+def test_contents_are_released_and_only_those_that_are_written() -> None:
     pending = pending_of((0, 4), (BUCKET, 4))
 
     def page(slices: list[Slice]) -> list[Slice]:

@@ -40,8 +40,8 @@ def compare_with_a_set(steps: list[tuple[bool, int, int]]) -> None:
                 ranges.take([(first, first + size)])
         assert tags_in(ranges) == plain
         assert ranges.count == len(plain)
-        kept = list(ranges)
-        assert all(left[1] < right[0] for left, right in pairwise(kept)), "they do not touch"
+        remaining = list(ranges)
+        assert all(left[1] < right[0] for left, right in pairwise(remaining)), "they do not touch"
 
 
 def test_a_refusal_names_the_tag_and_changes_nothing() -> None:

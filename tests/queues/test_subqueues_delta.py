@@ -41,7 +41,7 @@ def test_both_kinds_are_merged_by_sequence_id() -> None:
 
 
 @pytest.mark.parametrize("is_persistent", [True, False])
-def test_what_is_gone_or_pending_is_left_out(is_persistent: bool) -> None:
+def test_removed_and_pending_messages_are_skipped(is_persistent: bool) -> None:
     """The range was fetched once: some of it is acknowledged, some pending, the rest came back and went to disk."""
     stage = VariableStage(TINY)
     for first in range(0, 18, 6):
@@ -63,11 +63,11 @@ def test_a_transient_piece_that_is_read_in_part_keeps_its_rest() -> None:
     for number in range(40):
         stage.backing.put(*numbered(number, number + 1), is_persistent=number % 2 == 0)
     paged(stage)
-    got = []
+    contents = []
     while len(stage.queue):
-        got += contents_of(stage.backing.get(1))
+        contents += contents_of(stage.backing.get(1))
         check(stage.queue)
-    assert got == numbered(0, 40)
+    assert contents == numbered(0, 40)
     stage.backing.ack((0, 40))
     assert stage.transient.units == {}
 
@@ -117,7 +117,7 @@ def test_what_leaves_in_changes_that_have_not_ended_does_not_come_back() -> None
     assert contents_of(stage.backing.get(12)) == [*numbered(0, 4), *numbered(8, 12)]
 
 
-def test_what_left_and_is_not_durable_does_not_come_back_either() -> None:
+def test_a_removal_that_is_not_durable_does_not_reappear_either() -> None:
     """Reading delta waits for no sync, so it may see a run whose removal is on its way to the disk."""
     stage = VariableStage(TINY, is_prompt=False)
     for first in range(0, 12, 4):

@@ -1,4 +1,4 @@
-"""One sub-queue: counts that are known at once, slices that are cut where it is asked for."""
+"""One sub-queue: counts without iteration, slices that are cut on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unlooked(deque[Slice]):
 
 
 def test_vq_08_its_length_is_known_at_once() -> None:
-    """VQ-08: messages and bytes, without looking at what it holds; and so are the queue's own."""
+    """VQ-08: messages and bytes, without reading its contents; the counts of the queue as well."""
     subqueue = SubQueue()
     subqueue.extend([slice_of(0, 5), slice_of(5, 7, has_contents=False)])
     subqueue.slices = Unlooked(subqueue.slices)
@@ -51,7 +51,7 @@ def test_taking_from_both_ends_splits_slices() -> None:
     assert (len(subqueue.take_first(99)), len(subqueue.take_last(99)), subqueue.count) == (3, 2, 0)
 
 
-def test_contents_that_somebody_else_holds_are_not_touched() -> None:
+def test_contents_with_another_reference_are_not_touched() -> None:
     subqueue, contents = SubQueue(), numbered(0, 4)
     subqueue.append(Slice(Run(SequenceId(0), 4, 4), 0, 4, contents))
     subqueue.take_first(1)

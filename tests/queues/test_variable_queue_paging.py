@@ -72,7 +72,7 @@ def test_vq_34_the_quota_is_what_is_in_memory_over_the_target() -> None:
     assert stage.queue.paging.quota == 0
 
 
-def test_vq_35_what_is_left_of_the_quota_goes_to_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vq_35_the_remaining_quota_goes_to_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """VQ-35: contents alone are not enough, so positions follow."""
     stage = busy(replace(TINY, page_messages_max=100, beta_messages_max=4))
     calls = reported(monkeypatch)
@@ -130,7 +130,7 @@ def test_without_a_target_nothing_is_paged() -> None:
     assert stage.queue.subqueues.q3.count == 5
 
 
-def test_paging_that_can_do_nothing_says_so() -> None:
+def test_paging_that_can_do_nothing_returns_so() -> None:
     """Nothing is durable yet: paging must not loop."""
     stage = VariableStage(TINY, is_prompt=False)
     stage.backing.put(*numbered(1, 5))
@@ -167,7 +167,7 @@ def test_how_long_memory_lasts() -> None:
     assert stage.queue.ram_duration() == pytest.approx(1.0)
 
 
-def test_what_was_read_ahead_is_let_go_of_too() -> None:
+def test_what_was_read_ahead_is_released_too() -> None:
     stage = busy(replace(TINY, read_ahead_bytes_max=1000))
     stage.queue.set_ram_duration_target(0.0)
     while stage.queue.page():

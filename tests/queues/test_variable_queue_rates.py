@@ -1,4 +1,4 @@
-"""How fast messages come and go."""
+"""Ingress and egress rates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_after_a_half_life_what_was_counts_half() -> None:
     assert rates.ingress == pytest.approx(25)
 
 
-def test_how_often_somebody_asks_makes_no_difference_to_a_queue_that_rests() -> None:
+def test_the_polling_frequency_makes_no_difference_to_an_idle_queue() -> None:
     clocks = [ManualClock(), ManualClock()]
     often, seldom = (Rates(clock, half_life_ms=1000) for clock in clocks)
     for rates, clock in zip((often, seldom), clocks, strict=True):

@@ -52,7 +52,7 @@ def test_vq_30_a_delta_is_on_disk_only(stage: VariableStage) -> None:
     assert stage.index.scans > 0
 
 
-def test_a_pending_message_can_be_asked_about_and_one_that_never_was_can_not(stage: VariableStage) -> None:
+def test_a_pending_message_can_be_queried_and_an_unknown_one_can_not(stage: VariableStage) -> None:
     stage.queue.fetch(1)
     assert status(stage, 0).is_delivered
     assert stage.queue.status(SequenceId(77)) is None

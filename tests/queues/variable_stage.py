@@ -73,10 +73,10 @@ class VariableStage:
     def begin(self) -> IndexBatch:
         return self.index.begin()
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------------
 
     def subqueues(self) -> dict[str, list[int]]:
-        """Sequence ids in each lane that has any, counted from one as the seed does."""
+        """Sequence ids in each subqueue that has any, counted from one as the seed does."""
         subqueues = self.queue.subqueues
         delta = [slice_ for some in subqueues.delta.walk(1000) for slice_ in some]
         found = {

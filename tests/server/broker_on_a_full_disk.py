@@ -1,12 +1,13 @@
-"""A broker whose disk is so small that it is full soon, and its clients: a real one, mounted for them alone.
+"""A broker on a disk so small that it is soon full, and its clients: a real disk, mounted for them alone.
 
     unshare --mount --map-root-user python -m tests.server.broker_on_a_full_disk SCENARIO PLACE
 
-`alarm`: publishers fill it up to what is to be kept free. `full`: somebody else fills it to the last byte, under load;
-then once more, and the broker is killed. `bare`: the same without a ballast. `acked`: it is killed when it has got
-acknowledgements, for which the ballast has room. `still`: it becomes full while nobody writes. `stopped`: it is stopped
-while it waits. `history`: messages pass through an empty queue. `started`, `waiting`: it is started on a full disk,
-with and without a ballast. Clients look at everything meanwhile, and an assertion that fails ends it.
+`alarm`: publishers fill the disk up to the free space to be kept. `full`: another process fills it to the last byte,
+under load; then once more, and the broker is killed. `bare`: the same without a disk reserve. `acked`: the broker is
+killed after it has received acknowledgements, for which the disk reserve has room. `still`: the disk becomes full while
+nothing is written. `stopped`: the broker is stopped while it waits. `history`: messages pass through an empty queue.
+`started`, `waiting`: the broker is started on a full disk, with and without a disk reserve. Clients check everything
+meanwhile, and an assertion that fails ends the scenario.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def take(broker: BrokerProcess, count: int, seen: list[int]) -> None:
         for _ in range(count):
             tag = client.expect(methods.BasicDeliver).delivery_tag
             seen.append(number_of(client.body())[1])
-            client.say(1, methods.BasicAck(tag))
-        client.say(1, methods.ChannelClose(200, "enough"))
+            client.send_method(1, methods.BasicAck(tag))
+        client.send_method(1, methods.ChannelClose(200, "enough"))
         while not isinstance(client.method(), methods.ChannelCloseOk):
             continue
 
 
-def is_told_blocked(broker: BrokerProcess) -> str:
-    """What somebody is told who comes now."""
+def blocked_reason(broker: BrokerProcess) -> str:
+    """The reason that a new connection receives."""
     with client_of_the_blocked(broker) as client:
         return client.expect(methods.ConnectionBlocked).reason
 
@@ -70,7 +71,7 @@ def client_of_the_blocked(broker: BrokerProcess) -> RawClient:
 
 
 def is_read(broker: BrokerProcess) -> bool:
-    """Whether a publisher is read that cannot hear that it is blocked: it sends more than sockets hold."""
+    """Whether the broker reads from a publisher without `connection.blocked`: it sends more than sockets buffer."""
     with client_of(broker) as client:
         client.socket.settimeout(1.0)
         with suppress(TimeoutError):
@@ -91,15 +92,15 @@ def alarm(place: Path) -> None:
     with broker:
         declared(broker, "jobs", "others")
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
-        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        until(lambda: flood.has_received(methods.ConnectionBlocked), "publishers are not blocked")
         seen: list[int] = []
         take(broker, TAKEN, seen)
         assert seen == list(range(TAKEN)), "consumers go on"
-        assert is_told_blocked(broker) == "low on disk", "who comes now is told as well"
+        assert blocked_reason(broker) == "low on disk", "a new connection is blocked as well"
         assert not is_read(broker), "who cannot hear it is not read"
         confirmed = flood.confirmed
         filler.unlink()
-        until(lambda: flood.has_heard(methods.ConnectionUnblocked), "publishers are not told that there is room")
+        until(lambda: flood.has_received(methods.ConnectionUnblocked), "publishers are not unblocked")
         until(lambda: flood.sent > confirmed + MORE, "the publisher was not read again")
         sent = flood.finish()
         until(lambda: flood.confirmed == sent, "confirms are missing")
@@ -115,23 +116,26 @@ def full(place: Path, mib: int = 300, filler_mib: int = 1) -> None:
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
         fill_up(filler)
-        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        until(lambda: flood.has_received(methods.ConnectionBlocked), "publishers are not blocked")
         declarers = [client_of(broker) for _ in range(DECLARERS)]
         for number, client in enumerate(declarers):
-            client.say(1, methods.QueueDeclare(queue=f"later.{number}", durable=True))
+            client.send_method(1, methods.QueueDeclare(queue=f"later.{number}", durable=True))
         seen: list[int] = []
         take(broker, TAKEN, seen)
-        assert seen == list(range(TAKEN)), "consumers go on, and whoever comes is let in"
-        assert is_told_blocked(broker) == "low on disk"
+        assert seen == list(range(TAKEN)), "consumers continue, and new connections are accepted"
+        assert blocked_reason(broker) == "low on disk"
         filler.unlink()
-        until(lambda: flood.has_heard(methods.ConnectionUnblocked), "publishers are not told that there is room")
+        until(lambda: flood.has_received(methods.ConnectionUnblocked), "publishers are not unblocked")
         for client in declarers:
             client.expect(methods.QueueDeclareOk)
             client.socket.close()
         sent = flood.sent
         until(lambda: flood.confirmed > sent + MORE, "the publisher does not go on")
         fill_up(filler)
-        until(lambda: sum(isinstance(told, methods.ConnectionBlocked) for told in flood.told) >= 2, "… not told again")
+        until(
+            lambda: sum(isinstance(each, methods.ConnectionBlocked) for each in flood.received) >= 2,
+            "… not blocked again",
+        )
         confirmed = flood.confirmed
         broker.kill()
         filler.unlink()
@@ -151,16 +155,16 @@ def bare(place: Path) -> None:
 def acked(place: Path) -> None:
     """Publishers wait, acknowledgements do not: they are durable, though the disk has no room, and stay so. Publishers
     fill the disk: another process could take the room that the broker gives back to itself."""
-    broker, filler = opened(place, 500, 150, "0")  # nobody is blocked before the log finds no room
-    kept = place / "data" / "log" / DISK_RESERVE
+    broker, filler = opened(place, 500, 150, "0")  # no client is blocked before the log runs out of room
+    reserve = place / "data" / "log" / DISK_RESERVE
     with broker:
         declared(broker, "jobs", "others")
-        assert kept.stat().st_size == DISK_RESERVE_BYTES
+        assert reserve.stat().st_size == DISK_RESERVE_BYTES
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > 5 * TAKEN, "confirms are missing")
         floods = [flood, *(Flood(broker, 2 + at, "others", LARGE) for at in range(LARGE_FLOODS))]
-        until(lambda: not kept.exists(), "it is not used")
-        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        until(lambda: not reserve.exists(), "it is not used")
+        until(lambda: flood.has_received(methods.ConnectionBlocked), "publishers are not blocked")
         seen: list[int] = []
         take(broker, TAKEN, seen)
         time.sleep(SETTLED_SECONDS)
@@ -170,7 +174,7 @@ def acked(place: Path) -> None:
             each.close()
         filler.unlink()
         broker.start()
-        assert kept.stat().st_size == DISK_RESERVE_BYTES, "there is room for it again"
+        assert reserve.stat().st_size == DISK_RESERVE_BYTES, "there is room for it again"
         again: list[int] = []
         rest(broker, again)
         assert not set(seen) & set(again), "what was acknowledged comes back"
@@ -178,14 +182,14 @@ def acked(place: Path) -> None:
 
 
 def still(place: Path) -> None:
-    """Nobody writes when it becomes full. The log could take a little yet; the SQL of the catalog could not."""
+    """No client writes when the disk becomes full. The log has a little room left; the SQL catalog has none."""
     broker, filler = opened(place, 100, 1, "2MB")
     with broker:
         declared(broker, "jobs", "others")
         fill_up(filler)
         with client_of(broker) as declarer:
-            declarer.say(1, methods.QueueDeclare(queue="later", durable=True))
-            assert is_told_blocked(broker) == "low on disk", "whoever comes is let in"
+            declarer.send_method(1, methods.QueueDeclare(queue="later", durable=True))
+            assert blocked_reason(broker) == "low on disk", "new connections are accepted"
             filler.unlink()
             declarer.expect(methods.QueueDeclareOk)
 
@@ -198,7 +202,7 @@ def stopped(place: Path) -> None:
         flood = Flood(broker, 1, "jobs", SIZE, confirms=True)
         until(lambda: flood.confirmed > TAKEN, "confirms are missing")
         fill_up(filler)
-        until(lambda: flood.has_heard(methods.ConnectionBlocked), "publishers are not told")
+        until(lambda: flood.has_received(methods.ConnectionBlocked), "publishers are not blocked")
         assert broker.stop() == 1, "not as it should be"
         confirmed = flood.confirmed
         flood.close()
@@ -221,7 +225,7 @@ def started(place: Path) -> None:
             stop()
             fill_up(filler)
             broker.start()
-            assert is_told_blocked(broker) == "low on disk"
+            assert blocked_reason(broker) == "low on disk"
             seen: list[int] = []
             take(broker, TAKEN, seen)
             filler.unlink()
@@ -233,7 +237,7 @@ def started(place: Path) -> None:
 
 
 def waiting(place: Path) -> None:
-    """Nothing is kept for a start on a full disk: it waits for room, tells so, and goes on by itself."""
+    """There is no reserve for a start on a full disk: it waits for room, logs so, and continues when there is some."""
     broker, filler = opened(place, 120, 80, "2MB")
     with broker:
         declared(broker, "jobs")
@@ -245,7 +249,7 @@ def waiting(place: Path) -> None:
         fill_up(filler)
         starting = threading.Thread(target=broker.start)
         starting.start()
-        until(lambda: "start waits for free disk space" in broker.log, "nothing is told")
+        until(lambda: "start waits for free disk space" in broker.log, "nothing is logged")
         assert starting.is_alive()
         filler.unlink()
         starting.join()
@@ -264,9 +268,9 @@ def history(place: Path) -> None:
             publisher.publish(1, "jobs", *[bytes(HISTORY_SIZE)] * HISTORY_AT_ONCE)
             sent += HISTORY_AT_ONCE
             while confirmed < sent:
-                told = publisher.method()
-                assert isinstance(told, methods.BasicAck), f"a publisher is blocked by history: {told}"
-                confirmed = told.delivery_tag
+                received = publisher.method()
+                assert isinstance(received, methods.BasicAck), f"a publisher is blocked by history: {received}"
+                confirmed = received.delivery_tag
             for _ in range(HISTORY_AT_ONCE):
                 consumer.expect(methods.BasicDeliver)
                 consumer.body()

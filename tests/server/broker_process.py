@@ -36,8 +36,8 @@ class BrokerProcess:
         lines: queue.Queue[str] = queue.Queue()
         assert process.stdout is not None
         threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True).start()
-        while not (told := self._line(lines)).startswith("ready"):
-            kind, _, where = told.strip().partition(" ")
+        while not (output := self._line(lines)).startswith("ready"):
+            kind, _, where = output.strip().partition(" ")
             number = int(where.removesuffix("/metrics").rpartition(":")[2])
             setattr(self, {"amqp": "port"}.get(kind, f"{kind}_port"), number)
 
@@ -78,17 +78,17 @@ class BrokerProcess:
 
     def _line(self, lines: queue.Queue[str]) -> str:
         try:
-            told = lines.get(timeout=START_SECONDS_MAX)
+            output = lines.get(timeout=START_SECONDS_MAX)
         except queue.Empty:
-            told = ""
-        if not told:
+            output = ""
+        if not output:
             self.process.kill()
             raise RuntimeError(f"warren serve does not start:\n{self.log}")
-        return told
+        return output
 
 
 def _read_lines(pipe: IO[str], lines: queue.Queue[str]) -> None:
-    """To the end, so that whoever writes is never held up; an empty line stands for the end."""
+    """Read to the end, so that the writer never blocks; an empty line marks the end."""
     with pipe:
         for line in pipe:
             lines.put(line)

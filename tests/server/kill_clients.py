@@ -1,4 +1,4 @@
-"""Publishers and consumers that outlive their broker, and write down what they were promised and what they got.
+"""Publishers and consumers that outlive their broker, and record what was confirmed and what was delivered.
 
     python -m tests.server.kill_clients publish PORT EXCHANGE KEY NUMBER BODY_BYTES FILE    until SIGTERM
     python -m tests.server.kill_clients consume PORT FILE QUEUE …                           until SIGTERM
@@ -63,20 +63,20 @@ def _published(
     stopped: Stopped,
     rng: random.Random,
 ) -> int:
-    base, told = sent, 0  # this connection's tags begin behind `base`; so many of them are confirmed
+    base, confirmed_count = sent, 0  # this connection's tags begin behind `base`; so many of them are confirmed
     try:
-        while not stopped.is_so or told < sent - base:
+        while not stopped.is_so or confirmed_count < sent - base:
             if not stopped.is_so:
                 count = rng.randint(1, BATCH_MAX)
                 bodies = [b"%d %d " % (number, sent + at + 1) for at in range(count)]
                 sent += count
                 client.publish(1, key, *(body.ljust(body_bytes, b"x") for body in bodies), exchange=exchange)
-            while sent - base - told > (0 if stopped.is_so else OUTSTANDING_MAX):
+            while sent - base - confirmed_count > (0 if stopped.is_so else OUTSTANDING_MAX):
                 ack = client.expect(methods.BasicAck)
-                first = told + 1 if ack.multiple else ack.delivery_tag
-                assert first == told + 1, "confirms of one connection come in order"
-                told = ack.delivery_tag
-                confirmed.write("".join(f"{base + tag}\n" for tag in range(first, told + 1)))
+                first = confirmed_count + 1 if ack.multiple else ack.delivery_tag
+                assert first == confirmed_count + 1, "confirms of one connection come in order"
+                confirmed_count = ack.delivery_tag
+                confirmed.write("".join(f"{base + tag}\n" for tag in range(first, confirmed_count + 1)))
                 confirmed.flush()
     except _GONE as error:
         error.sent = sent  # type: ignore[union-attr]
@@ -92,10 +92,10 @@ def consume(port: int, path: str, queues: list[str]) -> None:
                 with RawClient(port) as client:
                     client.log_in()
                     client.channel()
-                    client.say(1, methods.BasicQos(prefetch_count=PREFETCH))
+                    client.send_method(1, methods.BasicQos(prefetch_count=PREFETCH))
                     client.expect(methods.BasicQosOk)
                     for queue in queues:
-                        client.say(1, methods.BasicConsume(queue=queue, consumer_tag=queue, no_wait=True))
+                        client.send_method(1, methods.BasicConsume(queue=queue, consumer_tag=queue, no_wait=True))
                     client.socket.settimeout(IDLE_SECONDS)
                     _consumed(client, delivered, stopped)
             except _GONE:
@@ -121,7 +121,7 @@ def _consumed(client: RawClient, delivered: IO[str], stopped: Stopped) -> None:
         publisher, seq, _ = body.split(b" ", 2)
         delivered.write(f"{method.consumer_tag} {int(publisher)} {int(seq)} {int(method.redelivered)}\n")
         delivered.flush()
-        client.say(1, methods.BasicAck(method.delivery_tag))
+        client.send_method(1, methods.BasicAck(method.delivery_tag))
 
 
 if __name__ == "__main__":

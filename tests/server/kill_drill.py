@@ -1,4 +1,4 @@
-"""`kill -9` of a broker with live publishers and consumers, again and again; then what they were promised is checked.
+"""`kill -9` of a broker with live publishers and consumers, repeatedly; then every confirm is checked.
 
     python -m tests.server.kill_drill --kills 200
 
@@ -70,21 +70,21 @@ def _declare(port: int, names: list[str]) -> None:
     with RawClient(port) as client:
         client.log_in()
         client.channel()
-        client.say(1, methods.ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True))
+        client.send_method(1, methods.ExchangeDeclare(exchange=EXCHANGE, type="fanout", durable=True))
         client.expect(methods.ExchangeDeclareOk)
         for name in names:
             client.declare(name, durable=True)
-            client.say(1, methods.QueueBind(queue=name, exchange=EXCHANGE))
+            client.send_method(1, methods.QueueBind(queue=name, exchange=EXCHANGE))
             client.expect(methods.QueueBindOk)
 
 
 def _publisher(port: int, number: int, drill: Drill, directory: Path) -> subprocess.Popen[str]:
-    told = (EXCHANGE, "key", str(number), str(drill.body_bytes), str(directory / f"confirmed.{number}"))
-    return _client("publish", port, *told)
+    drill_arguments = (EXCHANGE, "key", str(number), str(drill.body_bytes), str(directory / f"confirmed.{number}"))
+    return _client("publish", port, *drill_arguments)
 
 
-def _client(what: str, port: int, *told: object) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "tests.server.kill_clients", what, str(port), *map(str, told)]
+def _client(what: str, port: int, *drill_arguments: object) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "tests.server.kill_clients", what, str(port), *map(str, drill_arguments)]
     return subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
 
 
@@ -151,9 +151,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for body_bytes, queues in SHAPES:
-        told = Drill(-(-asked.kills // len(SHAPES)), body_bytes, queues, seed=asked.seed)
+        drill = Drill(-(-options.kills // len(SHAPES)), body_bytes, queues, seed=options.seed)
         with tempfile.TemporaryDirectory(prefix="warren-kills-") as place:
-            sys.stdout.write(f"{told} {run(told, Path(place))}\n")
+            sys.stdout.write(f"{drill} {run(drill, Path(place))}\n")
             sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""Clients that are too much for a broker, and what a process takes of the machine.
+"""Clients that overload a broker, and the memory use of a process.
 
-    Flood      publishes as fast as it is read, in a thread of its own; whether it asks for confirms or not
+    Flood      publishes as fast as it is read, in a thread of its own; with or without confirms
     settled    how much of it was confirmed
 
 Bodies begin with the publisher's number and their own, so that what is found can be compared with what was promised.
@@ -48,9 +48,9 @@ def _status(broker: BrokerProcess, name: str) -> int:
     raise AssertionError(f"nothing is known of {name}")
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
 
@@ -65,12 +65,12 @@ def number_of(body: bytes) -> tuple[int, int]:
 
 
 def client_of(
-    broker: BrokerProcess, confirms: bool = False, seconds: float = SECONDS_MAX, hears_blocked: bool = False
+    broker: BrokerProcess, confirms: bool = False, seconds: float = SECONDS_MAX, notify_blocked: bool = False
 ) -> RawClient:
     """Logged in, with a channel."""
     client = RawClient(broker.port)
     client.socket.settimeout(seconds)
-    return client.log_in(connection__blocked=hears_blocked).channel(confirms=confirms)
+    return client.log_in(connection__blocked=notify_blocked).channel(confirms=confirms)
 
 
 def declared(broker: BrokerProcess, *queues: str) -> None:
@@ -86,9 +86,9 @@ def count_of(broker: BrokerProcess, queue: str) -> int:
 
 def consume(client: RawClient, queue: str, prefetch: int = 0, no_ack: bool = False) -> None:
     if prefetch:
-        client.say(1, methods.BasicQos(0, prefetch))
+        client.send_method(1, methods.BasicQos(0, prefetch))
         client.expect(methods.BasicQosOk)
-    client.say(1, methods.BasicConsume(queue=queue, consumer_tag="tag", no_ack=no_ack))
+    client.send_method(1, methods.BasicConsume(queue=queue, consumer_tag="tag", no_ack=no_ack))
     client.expect(methods.BasicConsumeOk)
 
 
@@ -106,8 +106,8 @@ class Flood:
     ) -> None:
         self.sent = self.confirmed = 0
         self.error: Exception | None = None
-        self.told: list[methods.Method] = []  # all but confirms
-        self._client = client_of(broker, confirms, hears_blocked=True)
+        self.received: list[methods.Method] = []  # all but confirms
+        self._client = client_of(broker, confirms, notify_blocked=True)
         self._number, self._queue, self._size, self._count = number, queue, size, count
         self._is_over = False
         self._threads = [threading.Thread(target=self._caught, args=(self._publish,), daemon=True)]
@@ -115,8 +115,8 @@ class Flood:
         for thread in self._threads:
             thread.start()
 
-    def has_heard(self, kind: type[methods.Method]) -> bool:
-        return any(isinstance(each, kind) for each in self.told)
+    def has_received(self, kind: type[methods.Method]) -> bool:
+        return any(isinstance(each, kind) for each in self.received)
 
     def finish(self) -> int:
         """Send no more, once what is being sent has left; how many did."""
@@ -128,7 +128,7 @@ class Flood:
     def close(self) -> None:
         self._is_over = True
         with suppress(OSError):  # the broker may have hung up
-            self._client.socket.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
+            self._client.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads it
         for thread in self._threads:
             thread.join(SECONDS_MAX)
         self._client.socket.close()
@@ -153,4 +153,4 @@ class Flood:
                 assert method.multiple or method.delivery_tag == self.confirmed + 1
                 self.confirmed = method.delivery_tag
             else:
-                self.told.append(method)
+                self.received.append(method)

@@ -1,4 +1,4 @@
-"""A client without manners: it sends what it is told to, byte by byte if need be, and shows what comes back."""
+"""A raw client: it sends any bytes, one at a time if needed, and returns the frames that arrive."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class RawClient:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def say(self, channel: int, *said: Method) -> None:
-        self.send(b"".join(frames.method_frame(channel, method) for method in said))
+    def send_method(self, channel: int, *sent: Method) -> None:
+        self.send(b"".join(frames.method_frame(channel, method) for method in sent))
 
     def publish(
         self, channel: int, queue: str, *bodies: bytes, properties: Properties | None = None, exchange: str = ""
@@ -65,7 +65,7 @@ class RawClient:
         return frame
 
     def method(self) -> Method:
-        """The next one, whatever else comes before it."""
+        """The next one of this kind; frames before it are skipped."""
         while True:
             frame = self.frame()
             if frame.kind == frames.METHOD:
@@ -90,7 +90,7 @@ class RawClient:
         return b"".join(pieces)
 
     def is_closed(self) -> bool:
-        """Whether the server closes the socket, whatever it says before that."""
+        """Whether the server closes the socket, after any frames."""
         try:
             while True:
                 self.frame()
@@ -106,23 +106,23 @@ class RawClient:
     ) -> RawClient:
         self.send(HEADER)
         self.expect(methods.ConnectionStart)
-        told = {"capabilities": {name.replace("__", "."): value for name, value in capabilities.items()}}
+        client_properties = {"capabilities": {name.replace("__", "."): value for name, value in capabilities.items()}}
         response = b"\0" + user.encode() + b"\0" + password.encode()
-        self.say(0, methods.ConnectionStartOk(told, "PLAIN", response))
+        self.send_method(0, methods.ConnectionStartOk(client_properties, "PLAIN", response))
         tune = self.expect(methods.ConnectionTune)
-        self.say(0, methods.ConnectionTuneOk(tune.channel_max, tune.frame_max, heartbeat))
-        self.say(0, methods.ConnectionOpen(vhost))
+        self.send_method(0, methods.ConnectionTuneOk(tune.channel_max, tune.frame_max, heartbeat))
+        self.send_method(0, methods.ConnectionOpen(vhost))
         self.expect(methods.ConnectionOpenOk)
         return self
 
     def channel(self, number: int = 1, confirms: bool = False) -> RawClient:
-        self.say(number, methods.ChannelOpen())
+        self.send_method(number, methods.ChannelOpen())
         self.expect(methods.ChannelOpenOk)
         if confirms:
-            self.say(number, methods.ConfirmSelect())
+            self.send_method(number, methods.ConfirmSelect())
             self.expect(methods.ConfirmSelectOk)
         return self
 
     def declare(self, queue: str, channel: int = 1, **more: object) -> methods.QueueDeclareOk:
-        self.say(channel, methods.QueueDeclare(queue=queue, **more))  # type: ignore[arg-type]
+        self.send_method(channel, methods.QueueDeclare(queue=queue, **more))  # type: ignore[arg-type]
         return self.expect(methods.QueueDeclareOk)

@@ -1,4 +1,4 @@
-"""Logins against a catalog: who comes in, what refusals have in common, and how much work it is."""
+"""Logins against a catalog: which are accepted, what refusals have in common, and their cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AWAY = "192.0.2.7"
 
 
 class Stage(CatalogStage):
-    """A catalog with users, and somebody who counts hashes."""
+    """A catalog with users, and a counter of password hashes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -67,16 +67,16 @@ def test_the_right_password_lets_a_user_in(stage: Stage) -> None:
     assert stage.check("ann", "secret") == "ann"
 
 
-def test_whatever_is_wrong_the_answer_is_the_same_and_costs_a_hash(stage: Stage) -> None:
+def test_every_refusal_is_the_same_and_costs_a_hash(stage: Stage) -> None:
     stage.add("ann", "secret")
     stage.add("guest", "guest")
-    stage.add_hash("nobody", "", Hashing.SHA256)
-    told = (
+    stage.add_hash("empty", "", Hashing.SHA256)
+    expected = (
         "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
     )
-    wrong = [("ann", "Secret"), ("bob", "secret"), ("guest", "guest"), ("nobody", "x"), ("nobody", ""), ("ann", "")]
+    wrong = [("ann", "Secret"), ("bob", "secret"), ("guest", "guest"), ("empty", "x"), ("empty", ""), ("ann", "")]
     for number, (name, password) in enumerate(wrong):
-        assert stage.refusal(name, password, f"192.0.2.{number}").text == told
+        assert stage.refusal(name, password, f"192.0.2.{number}").text == expected
     assert stage.hashes == len(wrong)
     assert "AMQPLAIN" in LoginRefused("AMQPLAIN", 1.0).text
 
@@ -99,12 +99,12 @@ def test_a_hundred_logins_of_one_user_cost_one_hash(stage: Stage) -> None:
 
 def test_logins_at_the_same_moment_share_one_hash(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.add("ann", "secret")
-    has_begun, go_on = Event(), Event()
+    has_begun, resumed = Event(), Event()
 
     def slowly(*arguments: Any) -> bool:
         stage.hashes += 1
         has_begun.set()
-        go_on.wait(60)
+        resumed.wait(60)
         return verify(*arguments)
 
     monkeypatch.setattr(authentication, "verify", slowly)
@@ -112,7 +112,7 @@ def test_logins_at_the_same_moment_share_one_hash(stage: Stage, monkeypatch: pyt
         first = pool.submit(stage.check, "ann", "secret")
         assert has_begun.wait(60)
         others = [pool.submit(stage.check, "ann", "secret") for _ in range(7)]
-        go_on.set()
+        resumed.set()
         assert [each.result(60) for each in (first, *others)] == ["ann"] * 8
     assert stage.hashes == 1
 
@@ -151,7 +151,7 @@ def test_a_hash_of_rabbitmq_is_made_anew_at_the_first_login(stage: Stage) -> Non
     assert stage.hashes == 2
 
 
-def test_a_full_disk_keeps_nobody_out(
+def test_a_full_disk_refuses_no_login(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.add_hash("ann", rabbit_hash(b"secret"), Hashing.SHA256)
@@ -175,7 +175,7 @@ def test_refusals_wait_longer_each_time_and_then_are_not_even_hashed(stage: Stag
     assert stage.check("ann", "secret") == "ann", "known logins are not held back"
 
 
-def test_the_log_of_events_says_why(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_event_log_has_the_reason(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.add("ann", "secret")
     with caplog.at_level(logging.WARNING):
         stage.refusal("ann", "guess")
@@ -185,7 +185,7 @@ def test_the_log_of_events_says_why(stage: Stage, caplog: pytest.LogCaptureFixtu
     assert "guess" not in caplog.text
 
 
-def test_somebody_elses_change_is_not_overwritten_by_a_new_hash(stage: Stage) -> None:
+def test_a_concurrent_change_is_not_overwritten_by_a_new_hash(stage: Stage) -> None:
     old = stage.add_hash("ann", rabbit_hash(b"secret"), Hashing.SHA256)
     stale = replace(old, tags=("management",))
     assert stage.users._renewed(stale, "secret") == stale

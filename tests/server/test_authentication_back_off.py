@@ -1,4 +1,4 @@
-"""Waiting after failures: how long, for whom, and for how many."""
+"""Back-off after failed logins: how long, for which peers, and for how many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_failures_are_forgotten_after_a_minute() -> None:
     assert back_off.failed("10.0.0.1") == 1.0
 
 
-def test_whoever_fails_over_and_over_is_looked_at_once_a_second() -> None:
+def test_repeated_failures_are_checked_once_a_second() -> None:
     clock = ManualClock()
     back_off = BackOff(clock, 1.0)
     for _ in range(FREE_FAILURES):

@@ -1,4 +1,4 @@
-"""Logins that are known: as long as nothing has changed, and only so many."""
+"""The cache of verified logins: valid until the user changes, and bounded."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_what_stands_for_a_password_differs_from_process_to_process() -> None:
 def test_the_least_recently_used_is_forgotten_first() -> None:
     known = KnownLogins(SeededRandom(1), count_max=2)
     signed = known.sign("secret")
-    people = [replace(ANN, name=name) for name in ("a", "b", "c")]
-    known.learn(people[0], signed)
-    known.learn(people[1], signed)
-    assert known.knows(people[0], signed)
-    known.learn(people[2], signed)
-    assert [known.knows(person, signed) for person in people] == [True, False, True]
+    known_users = [replace(ANN, name=name) for name in ("a", "b", "c")]
+    known.learn(known_users[0], signed)
+    known.learn(known_users[1], signed)
+    assert known.knows(known_users[0], signed)
+    known.learn(known_users[2], signed)
+    assert [known.knows(user, signed) for user in known_users] == [True, False, True]

@@ -30,7 +30,7 @@ def test_amqplain_has_them_in_a_table_without_its_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "response", "told"),
+    ("mechanism", "response", "text"),
     [
         ("PLAIN", b"", "is not `0 name 0 password`"),
         ("PLAIN", b"ann\0secret", "is not `0 name 0 password`"),
@@ -46,10 +46,10 @@ def test_amqplain_has_them_in_a_table_without_its_size() -> None:
         ("AMQPLAIN", amqplain(LOGIN="ann", PASSWORD=7), "has no LOGIN or no PASSWORD, as texts"),
     ],
 )
-def test_another_shape_is_refused_in_words(mechanism: str, response: bytes, told: str) -> None:
+def test_another_shape_is_refused_in_words(mechanism: str, response: bytes, text: str) -> None:
     with pytest.raises(PeerError, match="SYNTAX_ERROR") as refused:
         read_login(mechanism, response, MECHANISMS)
-    assert refused.value.explanation == f"the {mechanism} response {told}"
+    assert refused.value.explanation == f"the {mechanism} response {text}"
 
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "EXTERNAL", "plain", ""])

@@ -27,16 +27,16 @@ def drained(broker: BrokerProcess) -> list[bytes]:
     count = client.declare("jobs", passive=True).message_count
     found = []
     for _ in range(count):
-        client.say(1, methods.BasicGet(queue="jobs", no_ack=True))
+        client.send_method(1, methods.BasicGet(queue="jobs", no_ack=True))
         client.expect(methods.BasicGetOk)
         found.append(client.body())
-    client.say(1, methods.BasicGet(queue="jobs", no_ack=True))
+    client.send_method(1, methods.BasicGet(queue="jobs", no_ack=True))
     client.expect(methods.BasicGetEmpty)
     client.socket.close()
     return found
 
 
-def test_damage_is_told_by_log_health_and_metric_and_mended_by_the_good_file(tmp_path: Path) -> None:
+def test_damage_is_reported_by_log_health_and_metric_and_repaired_by_the_good_file(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data) as broker:
         client = RawClient(broker.port).log_in().channel(confirms=True)
@@ -51,7 +51,7 @@ def test_damage_is_told_by_log_health_and_metric_and_mended_by_the_good_file(tmp
     with BrokerProcess(data) as broker:
         deadline = time.monotonic() + 60
         while (answer := health(broker)).status_code == 200:
-            assert time.monotonic() < deadline, "nobody has asked for the queue: the scrub finds it"
+            assert time.monotonic() < deadline, "the queue was never read: the scrub finds it"
             time.sleep(0.1)
         [alarm] = answer.json()["alarms"]
         assert alarm["resource"] == "damage" and "queue 'jobs'" in alarm["reason"] and "at byte" in alarm["reason"]

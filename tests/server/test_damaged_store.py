@@ -19,10 +19,10 @@ def fill(broker: BrokerProcess) -> None:
     client = RawClient(broker.port).log_in().channel(confirms=True)
     client.declare("a", durable=True)
     client.declare("b", durable=True)
-    client.say(1, methods.ExchangeDeclare(exchange="both", type="fanout", durable=True))
+    client.send_method(1, methods.ExchangeDeclare(exchange="both", type="fanout", durable=True))
     client.expect(methods.ExchangeDeclareOk)
     for queue in ("a", "b"):
-        client.say(1, methods.QueueBind(queue=queue, exchange="both"))
+        client.send_method(1, methods.QueueBind(queue=queue, exchange="both"))
         client.expect(methods.QueueBindOk)
     for number in range(MESSAGES):
         client.publish(1, "a", b"%08d" % number)
@@ -48,9 +48,9 @@ def test_the_queue_is_down_once_and_whole_after_the_next_start(tmp_path: Path) -
         client = RawClient(broker.port).log_in().channel(confirms=True)
         client.publish(1, "", b"for both", exchange="both")
         client.expect(methods.BasicNack)  # one of the two has not got it
-        client.say(1, methods.QueueDeclare(queue="a", passive=True))
-        told = client.expect(methods.ChannelClose)
-        assert told.reply_code == 404 and "queue 'a' is down" in told.reply_text and ".sst" in told.reply_text
+        client.send_method(1, methods.QueueDeclare(queue="a", passive=True))
+        answer = client.expect(methods.ChannelClose)
+        assert answer.reply_code == 404 and "queue 'a' is down" in answer.reply_text and ".sst" in answer.reply_text
         other = RawClient(broker.port).log_in().channel()
         assert other.declare("b", passive=True).message_count == 1, "other queues get their copies"
         client.socket.close()
@@ -60,7 +60,7 @@ def test_the_queue_is_down_once_and_whole_after_the_next_start(tmp_path: Path) -
         assert "the safe snapshot store was set aside and is rebuilt" in broker.log
         client = RawClient(broker.port).log_in().channel()
         assert client.declare("a", passive=True).message_count == MESSAGES
-        client.say(1, methods.BasicConsume(queue="a", no_ack=True))
+        client.send_method(1, methods.BasicConsume(queue="a", no_ack=True))
         client.expect(methods.BasicConsumeOk)
         assert [client.body() for _ in range(MESSAGES)] == [b"%08d" % number for number in range(MESSAGES)]
         client.socket.close()
@@ -75,6 +75,6 @@ def test_verify_names_the_damaged_file_of_the_store(tmp_path: Path, capsys: pyte
         assert run(capsys, "log", "verify", data / "log").code == 0, "beside its owner"
     assert "every block of the safe snapshot store is whole" in run(capsys, "log", "verify", data / "log").out
     table = flip_a_bit(data / "store")
-    told = run(capsys, "log", "verify", data / "log")
-    assert told.code == 16
-    assert f"damaged: {table} at byte" in told.out
+    answer = run(capsys, "log", "verify", data / "log")
+    assert answer.code == 16
+    assert f"damaged: {table} at byte" in answer.out

@@ -49,7 +49,7 @@ def client_of(port: int) -> RawClient:
 
 
 def message_of(client: RawClient, queue: str) -> bytes:
-    client.say(1, methods.BasicGet(queue=queue, no_ack=True))
+    client.send_method(1, methods.BasicGet(queue=queue, no_ack=True))
     client.expect(methods.BasicGetOk)
     return client.body()
 
@@ -77,20 +77,20 @@ def test_exchanges_bindings_and_deletions_are_in_force_when_their_sql_commit_fai
         client.declare("orders", durable=True)
         client.declare("other", durable=True)
         with failing_commits(monkeypatch, times=1):
-            client.say(1, methods.ExchangeDeclare(exchange="events", type="fanout", durable=True))
+            client.send_method(1, methods.ExchangeDeclare(exchange="events", type="fanout", durable=True))
             client.expect(methods.ExchangeDeclareOk)
         client.declare("orders", durable=True)  # brings SQL up, so that the next commit is that of the binding
         with failing_commits(monkeypatch, times=1):
-            client.say(1, methods.QueueBind(queue="orders", exchange="events"))
+            client.send_method(1, methods.QueueBind(queue="orders", exchange="events"))
             client.expect(methods.QueueBindOk)
         client.publish(1, "", b"routed", exchange="events")
         client.expect(methods.BasicAck)
         assert message_of(client, "orders") == b"routed"
         client.declare("orders", durable=True)
         with failing_commits(monkeypatch, times=1):
-            client.say(1, methods.QueueDelete(queue="other"))
+            client.send_method(1, methods.QueueDelete(queue="other"))
             client.expect(methods.QueueDeleteOk)
-        client.say(1, methods.QueueDeclare(queue="other", passive=True))
+        client.send_method(1, methods.QueueDeclare(queue="other", passive=True))
         assert client.expect(methods.ChannelClose).reply_code == 404
 
 
@@ -105,17 +105,17 @@ def test_a_queue_whose_start_raises_blocks_no_other_declaration(
             patch.setattr(BackingKinds, "make", fail)
             for number in range(5):  # one more than the server has threads
                 with client_of(port) as client:
-                    client.say(1, methods.QueueDeclare(queue=f"broken {number}", durable=True))
+                    client.send_method(1, methods.QueueDeclare(queue=f"broken {number}", durable=True))
                     assert client.expect(methods.ConnectionClose).reply_code == 541
         with client_of(port) as client:
             client.declare("orders", durable=True)
-            client.say(1, methods.QueueBind(queue="orders", exchange="amq.fanout"))
+            client.send_method(1, methods.QueueBind(queue="orders", exchange="amq.fanout"))
             client.expect(methods.QueueBindOk)
             assert client.declare("broken 0", durable=True).message_count == 0
             client.publish(1, "broken 0", b"1")
             client.expect(methods.BasicAck)
             assert message_of(client, "broken 0") == b"1"
-            client.say(1, methods.QueueDelete(queue="broken 1"))
+            client.send_method(1, methods.QueueDelete(queue="broken 1"))
             client.expect(methods.QueueDeleteOk)
 
 
@@ -128,10 +128,10 @@ def test_an_exclusive_queue_whose_start_raises_goes_with_its_connection(
     with served_broker(tmp_path / "data") as (broker, port):
         with monkeypatch.context() as patch, client_of(port) as client:
             patch.setattr(BackingKinds, "make", fail)
-            client.say(1, methods.QueueDeclare(queue="own", exclusive=True))
+            client.send_method(1, methods.QueueDeclare(queue="own", exclusive=True))
             client.expect(methods.ConnectionClose)
             patch.undo()
-            client.say(0, methods.ConnectionCloseOk())
+            client.send_method(0, methods.ConnectionCloseOk())
             assert client.is_closed()
         with client_of(port) as client:
             while broker.vhosts.find("/").owners:
@@ -153,14 +153,14 @@ def test_a_queue_keeps_its_messages_when_the_catalog_refuses_its_deletion(
             client.expect(methods.BasicAck)
             with monkeypatch.context() as patch:
                 patch.setattr(SqlDatabase, "begin", fail)
-                client.say(1, methods.QueueDelete(queue="orders"))
+                client.send_method(1, methods.QueueDelete(queue="orders"))
                 assert client.expect(methods.ConnectionClose).reply_code == 541
         with client_of(port) as client:
             assert client.declare("orders", durable=True).message_count == 1
             client.publish(1, "orders", b"2")
             client.expect(methods.BasicAck)
             assert [message_of(client, "orders") for _ in range(2)] == [b"1", b"2"]
-            client.say(1, methods.QueueDelete(queue="orders"))
+            client.send_method(1, methods.QueueDelete(queue="orders"))
             client.expect(methods.QueueDeleteOk)
 
 
@@ -188,7 +188,7 @@ def test_the_event_loop_serves_other_clients_while_a_queue_is_restarted(
         client.expect(methods.BasicNack)
         client.publish(1, "orders", b"while it is down")
         client.expect(methods.BasicNack)
-        other.say(1, methods.BasicQos(prefetch_count=1))
+        other.send_method(1, methods.BasicQos(prefetch_count=1))
         other.expect(methods.BasicQosOk)
         may_start.set()
         assert client.declare("orders", durable=True).message_count == 0  # waits for the restart
@@ -210,16 +210,16 @@ def test_a_stop_while_a_declare_is_under_way_logs_no_error(
     with served_broker(tmp_path / "data") as (broker, port), client_of(port) as client:
         monkeypatch.setattr(Catalog, "settle", waiting)
         declare = methods.QueueDeclare(queue="orders", durable=True)
-        client.say(1, declare, declare)
+        client.send_method(1, declare, declare)
         assert is_in.wait(30)
         stopping = asyncio.run_coroutine_threadsafe(broker.server.stop(10.0), broker.server.loop)
         assert client.expect(methods.ConnectionClose).reply_code == 320
         may_settle.set()
-        client.say(0, methods.ConnectionCloseOk())
+        client.send_method(0, methods.ConnectionCloseOk())
         assert client.is_closed()
         stopping.result(30)
         broker.server.offload(lambda: None, lambda result, error: None)  # a timer that fires late
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     with served_broker(tmp_path / "data") as (_, port), client_of(port) as client:
-        client.say(1, methods.QueueDeclare(queue="orders", passive=True))
+        client.send_method(1, methods.QueueDeclare(queue="orders", passive=True))
         client.expect(methods.QueueDeclareOk)

@@ -1,4 +1,4 @@
-"""More than a broker can take: it slows down who is too fast, turns away who does not behave, and keeps its memory."""
+"""Overload: the broker slows down fast publishers, closes misbehaving connections, and keeps its memory bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from warren.amqp import frames, methods
 
 HANDSHAKE_SECONDS = 2
 CUT_OFF_SECONDS_MAX = 60  # of a socket's read: passes only if the broker does not cut it off
-STRANGERS = 1000
+SILENT_CLIENTS = 1000
 HALF_OPEN = 10_000
 CHANNELS = 2047
 MIB = 1 << 20
@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_publishers_are_slowed_down_and_memory_stays_where_it_is(broker: BrokerProcess) -> None:
-    """Promise 4; nobody is cut off, and everything that was confirmed is there, in order."""
+    """Promise 4; no connection is closed, and everything that was confirmed is there, in order."""
     declared(broker, "flood")
     floods = [Flood(broker, number, "flood", 8000, 5000, confirms=number < 2) for number in range(4)]
     until(lambda: all(flood.sent == 5000 for flood in floods), "publishers are not read")
@@ -63,12 +63,12 @@ def test_publishers_are_slowed_down_and_memory_stays_where_it_is(broker: BrokerP
         flood.close()
 
 
-def test_a_client_gets_in_among_a_thousand_who_say_nothing(broker: BrokerProcess) -> None:
+def test_a_client_connects_among_a_thousand_silent_ones(broker: BrokerProcess) -> None:
     """All of those are cut off when their time is over; what they took serves the next ones."""
     taken = []
     for _ in range(2):
-        with ExitStack() as strangers:
-            idle = [strangers.enter_context(_stranger(broker.port)) for _ in range(STRANGERS)]
+        with ExitStack() as clients:
+            idle = [clients.enter_context(_silent_client(broker.port)) for _ in range(SILENT_CLIENTS)]
             with client_of(broker) as client:
                 client.declare("in")
             for each in idle:
@@ -85,9 +85,9 @@ def test_a_client_gets_in_beside_ten_thousand_half_open_connections(tmp_path: Pa
     count = min(HALF_OPEN, hard - 1000)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        with broker_with(tmp_path, "handshake_timeout = 60000") as broker, ExitStack() as strangers:
+        with broker_with(tmp_path, "handshake_timeout = 60000") as broker, ExitStack() as clients:
             for number in range(count):
-                strangers.enter_context(_resetting(_stranger(broker.port)))
+                clients.enter_context(_resetting(_silent_client(broker.port)))
                 if number % (count // 4) == 0:
                     with client_of(broker) as client:
                         client.declare("in")
@@ -106,13 +106,13 @@ def _resetting(socket_: socket.socket) -> socket.socket:
 
 
 def test_a_connection_has_2047_channels_and_gives_them_back(broker: BrokerProcess) -> None:
-    """The next one is refused, with the whole connection: the client was told how many it may have."""
+    """The next one is refused, with the whole connection: the limit was negotiated."""
     for attempt in range(3):
         with client_of(broker) as client:
             client.send(b"".join(_open(number) for number in range(2, CHANNELS + 1)))
             for _ in range(2, CHANNELS + 1):
                 client.expect(methods.ChannelOpenOk)
-            client.say(CHANNELS + 1, methods.ChannelOpen())
+            client.send_method(CHANNELS + 1, methods.ChannelOpen())
             assert client.expect(methods.ConnectionClose).reply_code == 530
         if not attempt:
             first = resident_bytes(broker)
@@ -123,13 +123,13 @@ def _open(number: int) -> bytes:
     return frames.method_frame(number, methods.ChannelOpen())
 
 
-def _stranger(port: int) -> socket.socket:
+def _silent_client(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=CUT_OFF_SECONDS_MAX)
 
 
-def _read_to_the_end(stranger: socket.socket) -> None:
+def _read_to_the_end(silent: socket.socket) -> None:
     try:
-        while stranger.recv(4096):
+        while silent.recv(4096):
             pass
     except ConnectionResetError:
         return
@@ -137,7 +137,7 @@ def _read_to_the_end(stranger: socket.socket) -> None:
 
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_what_consumers_do_not_settle_leaves_memory_too(broker: BrokerProcess, is_durable: bool) -> None:
-    """So it is no reason to block anybody. Without a prefetch one consumer gets all there is."""
+    """So publishers are not blocked. Without a prefetch one consumer receives everything."""
     with client_of(broker) as holder:
         queue = f"hands.{is_durable}"
         holder.declare(queue, durable=is_durable)
@@ -147,7 +147,7 @@ def test_what_consumers_do_not_settle_leaves_memory_too(broker: BrokerProcess, i
             tag = holder.expect(methods.BasicDeliver).delivery_tag
             assert number_of(holder.body()) == (1, number)
         assert most_resident_bytes(broker) < WATERMARK_BYTES
-        assert flood.told == [] and flood.error is None
+        assert flood.received == [] and flood.error is None
         flood.close()
-        holder.say(1, methods.BasicAck(tag, multiple=True))
+        holder.send_method(1, methods.BasicAck(tag, multiple=True))
         assert holder.declare(queue, passive=True).message_count == 0

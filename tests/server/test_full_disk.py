@@ -1,4 +1,4 @@
-"""A broker on a disk that is really full: publishers are told, consumers go on, all without a restart."""
+"""A broker on a disk that is really full: publishers are blocked, consumers continue, all without a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.app.test_full_disk import ROOT, in_a_mount_namespace
 @pytest.mark.parametrize(
     "scenario", ["alarm", "full", "bare", "acked", "still", "stopped", "history", "started", "waiting"]
 )
-def test_publishers_wait_for_room_and_consumers_go_on(tmp_path: Path, scenario: str) -> None:
+def test_publishers_wait_for_room_and_consumers_continue(tmp_path: Path, scenario: str) -> None:
     """Promise 3. `alarm`: there is as little room as is to be kept. `full`: there is none at all, and then a crash.
     `acked`: DESIGN rule 7, acknowledgements become durable meanwhile."""
     line = [

@@ -1,4 +1,4 @@
-"""Strangers at the door: what a client may do before it is known, and how long."""
+"""The handshake: what a client may do before its login, and for how long."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_another_protocol_is_answered_by_ours_and_cut_off(broker: BrokerProcess)
         assert client.is_closed()
 
 
-def test_who_does_not_come_in_is_cut_off(broker: BrokerProcess) -> None:
+def test_a_client_without_a_handshake_is_closed(broker: BrokerProcess) -> None:
     began = time.monotonic()
     with RawClient(broker.port) as client:
         client.send(HEADER)
@@ -42,7 +42,7 @@ def test_who_does_not_come_in_is_cut_off(broker: BrokerProcess) -> None:
     assert time.monotonic() - began >= HANDSHAKE_SECONDS
 
 
-def test_a_large_frame_is_refused_before_anybody_is_known(broker: BrokerProcess) -> None:
+def test_a_large_frame_is_refused_before_the_login(broker: BrokerProcess) -> None:
     """By its length alone: nothing is kept of it."""
     with RawClient(broker.port) as client:
         client.send(HEADER)
@@ -51,9 +51,9 @@ def test_a_large_frame_is_refused_before_anybody_is_known(broker: BrokerProcess)
         assert client.is_closed()
 
 
-def test_a_wrong_password_is_told_to_clients_that_can_bear_it(broker: BrokerProcess) -> None:
-    told = "ACCESS_REFUSED - Login was refused using authentication mechanism"
-    with RawClient(broker.port) as client, pytest.raises(AssertionError, match=told):
+def test_a_wrong_password_is_reported_to_clients_with_the_capability(broker: BrokerProcess) -> None:
+    refusal = "ACCESS_REFUSED - Login was refused using authentication mechanism"
+    with RawClient(broker.port) as client, pytest.raises(AssertionError, match=refusal):
         client.log_in(password="wrong", authentication_failure_close=True)
     with RawClient(broker.port) as client, pytest.raises(Closed):
         client.log_in(password="wrong")
@@ -64,19 +64,19 @@ def test_an_unknown_vhost_is_refused(broker: BrokerProcess) -> None:
         client.log_in(vhost="nowhere")
 
 
-def test_what_the_server_says_of_itself_is_true(broker: BrokerProcess) -> None:
+def test_the_server_properties_are_true(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         client.send(HEADER)
-        told = client.expect(methods.ConnectionStart)
-    assert told.server_properties["product"] == "Warren"
-    assert told.server_properties["information"] == f"Warren {__version__}"
-    assert told.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
-    assert "direct_reply_to" not in told.server_properties["capabilities"]
-    assert told.server_properties["capabilities"]["connection.blocked"] is True
+        start = client.expect(methods.ConnectionStart)
+    assert start.server_properties["product"] == "Warren"
+    assert start.server_properties["information"] == f"Warren {__version__}"
+    assert start.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
+    assert "direct_reply_to" not in start.server_properties["capabilities"]
+    assert start.server_properties["capabilities"]["connection.blocked"] is True
 
 
 def test_clients_that_compare_the_version_find_that_of_rabbitmq(broker: BrokerProcess) -> None:
-    """It says whose answers the broker gives: features are used from some version on."""
+    """The version it claims compatibility with: clients use features from some version on."""
     with RawClient(broker.port) as client:
         client.send(HEADER)
         version = client.expect(methods.ConnectionStart).server_properties["version"]
@@ -89,17 +89,17 @@ def test_a_client_may_send_eight_kib_before_frame_max_is_agreed(broker: BrokerPr
     with RawClient(broker.port) as client:
         client.send(HEADER)
         client.expect(methods.ConnectionStart)
-        client.say(0, methods.ConnectionStartOk({"pad": "x" * 8000}, "PLAIN", b"\0guest\0guest"))
+        client.send_method(0, methods.ConnectionStartOk({"pad": "x" * 8000}, "PLAIN", b"\0guest\0guest"))
         client.expect(methods.ConnectionTune)
     with RawClient(broker.port) as client:
         client.send(HEADER)
         client.expect(methods.ConnectionStart)
-        client.say(0, methods.ConnectionStartOk({"pad": "x" * 8192}, "PLAIN", b"\0guest\0guest"))
+        client.send_method(0, methods.ConnectionStartOk({"pad": "x" * 8192}, "PLAIN", b"\0guest\0guest"))
         assert client.is_closed()
 
 
-def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
-    """One who says nothing for twice his heartbeat is dead; until then he hears from us."""
+def test_heartbeats_are_sent_and_required(broker: BrokerProcess) -> None:
+    """A client that is silent for two heartbeats is dead; until then it receives heartbeats."""
     began = time.monotonic()
     with RawClient(broker.port) as client:
         client.log_in(heartbeat=1)
@@ -108,7 +108,7 @@ def test_heartbeats_are_sent_and_asked_for(broker: BrokerProcess) -> None:
     assert time.monotonic() - began >= 2.0
 
 
-def test_who_sends_heartbeats_stays(broker: BrokerProcess) -> None:
+def test_a_client_that_sends_heartbeats_stays(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         client.log_in(heartbeat=1)
         until = time.monotonic() + 4
@@ -118,20 +118,20 @@ def test_who_sends_heartbeats_stays(broker: BrokerProcess) -> None:
         client.channel()
 
 
-def test_a_client_that_says_goodbye_is_answered(broker: BrokerProcess) -> None:
+def test_a_client_that_closes_is_answered(broker: BrokerProcess) -> None:
     with RawClient(broker.port) as client:
         client.log_in()
-        client.say(0, methods.ConnectionClose(200, "bye"))
+        client.send_method(0, methods.ConnectionClose(200, "bye"))
         client.expect(methods.ConnectionCloseOk)
         assert client.is_closed()
 
 
-def test_the_directory_is_nobody_elses(broker: BrokerProcess) -> None:
+def test_the_directory_is_private(broker: BrokerProcess) -> None:
     assert Path(broker.directory).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_refused_login_is_answered_however_short_the_limit_of_the_handshake_is(tmp_path: Path) -> None:
-    """The answer is held back for a second, which is the broker's own time and not the client's."""
+    """The answer is delayed for a second, which does not count as the client's time."""
     conf = tmp_path / "rabbitmq.conf"
     conf.write_text("handshake_timeout = 500\n")
     with BrokerProcess(tmp_path / "data", "--config", str(conf)) as broker:

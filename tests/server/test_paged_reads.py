@@ -89,7 +89,7 @@ def publish(client: RawClient, queue: str, bodies: list[bytes]) -> None:
 
 
 def consumed(client: RawClient, queue: str, count: int) -> list[bytes]:
-    client.say(1, methods.BasicConsume(queue=queue, no_ack=True))
+    client.send_method(1, methods.BasicConsume(queue=queue, no_ack=True))
     client.expect(methods.BasicConsumeOk)
     return [client.body() for _ in range(count)]
 

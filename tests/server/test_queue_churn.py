@@ -21,8 +21,8 @@ def test_reply_queues_that_come_and_go_do_not_rotate_the_log(tmp_path: Path) -> 
             with client_of(broker) as client:
                 client.declare(f"reply.{number}", exclusive=True)
                 client.publish(1, f"reply.{number}", b"answer")
-                client.say(1, methods.BasicGet(queue=f"reply.{number}", no_ack=True))
+                client.send_method(1, methods.BasicGet(queue=f"reply.{number}", no_ack=True))
                 client.expect(methods.BasicGetOk)
-                client.say(1, methods.QueueDelete(queue=f"reply.{number}"))
+                client.send_method(1, methods.QueueDelete(queue=f"reply.{number}"))
                 client.expect(methods.QueueDeleteOk)
         assert not list((tmp_path / "data" / "log").glob("pwal_*.*")), "a file was sealed"

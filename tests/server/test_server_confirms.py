@@ -1,4 +1,4 @@
-"""A confirm means on disk: a real server on a real disk whose syncs wait until they are let go, or fail."""
+"""A confirm means on disk: a real server on a real disk whose syncs wait until they are released, or fail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WaitingFiles(FaultyFiles):
         super().__init__(inner, [self.failing])
         self.may_sync = threading.Event()
         self.may_sync.set()
-        self.is_asked = threading.Event()  # a sync is being waited for
+        self.is_requested = threading.Event()  # a sync is being waited for
 
     def _change(
         self,
@@ -47,7 +47,7 @@ class WaitingFiles(FaultyFiles):
         on_sync_failure: Callable[[Fault], None] | None = None,
     ) -> Result:
         if operation == "sync" and LOG in paths[0] and not self.may_sync.is_set():
-            self.is_asked.set()
+            self.is_requested.set()
             self.may_sync.wait(SECONDS_MAX)
         return super()._change(operation, paths, act, act_partly, on_sync_failure)
 
@@ -90,11 +90,11 @@ def disk() -> WaitingFiles:
 
 
 def watching(port: int) -> RawClient:
-    """A client in confirm mode, who is delivered what it publishes."""
+    """A client in confirm mode that consumes what it publishes."""
     client = RawClient(port).log_in().channel(confirms=True)
-    client.say(1, methods.QueueDeclare(queue="q", durable=True))
+    client.send_method(1, methods.QueueDeclare(queue="q", durable=True))
     client.expect(methods.QueueDeclareOk)
-    client.say(1, methods.BasicConsume(queue="q", no_ack=True))
+    client.send_method(1, methods.BasicConsume(queue="q", no_ack=True))
     client.expect(methods.BasicConsumeOk)
     return client
 
@@ -104,9 +104,9 @@ def test_a_confirm_is_sent_when_its_epoch_is_durable_and_not_before(tmp_path: Pa
     with serving(tmp_path, disk) as (_, port), watching(port) as client:
         disk.may_sync.clear()
         client.publish(1, "q", b"m")
-        client.expect(methods.BasicDeliver)  # its turn has ended
-        assert disk.is_asked.wait(SECONDS_MAX)
-        client.say(1, methods.BasicQos(prefetch_count=1))
+        client.expect(methods.BasicDeliver)  # its batch has ended
+        assert disk.is_requested.wait(SECONDS_MAX)
+        client.send_method(1, methods.BasicQos(prefetch_count=1))
         client.expect(methods.BasicQosOk)  # and no ack before it
         disk.may_sync.set()
         assert client.expect(methods.BasicAck).delivery_tag == 1
@@ -121,6 +121,6 @@ def test_what_the_disk_refuses_to_sync_is_never_confirmed(tmp_path: Path, disk: 
         client.publish(1, "q", b"m")
         client.expect(methods.BasicDeliver)
         assert has_failed.wait(SECONDS_MAX)
-        client.say(1, methods.BasicQos(prefetch_count=1))
+        client.send_method(1, methods.BasicQos(prefetch_count=1))
         client.expect(methods.BasicQosOk)  # and no ack before it
         assert broker.server.counts.confirmed == 0

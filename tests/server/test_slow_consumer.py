@@ -1,4 +1,4 @@
-"""A consumer that does not read while publishers go on: it costs little memory, and nobody else waits for it."""
+"""A consumer that does not read while publishers continue: it costs little memory, and no other client waits for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tag_and_body(client: RawClient) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("prefetch", [0, 100])
-def test_one_who_does_not_read_is_served_when_he_does(tmp_path: Path, prefetch: int) -> None:
+def test_a_consumer_that_did_not_read_is_served_when_it_does(tmp_path: Path, prefetch: int) -> None:
     """Promise 4. Others are served meanwhile; then everything comes, once and in order."""
     with broker_with(tmp_path) as broker:
         declared(broker, "slow", "quick")
@@ -47,14 +47,14 @@ def test_one_who_does_not_read_is_served_when_he_does(tmp_path: Path, prefetch: 
                 tag, body = tag_and_body(stuck)
                 assert number_of(body) == (1, number)
                 if prefetch and number % prefetch == prefetch - 1:
-                    stuck.say(1, methods.BasicAck(tag, multiple=True))
+                    stuck.send_method(1, methods.BasicAck(tag, multiple=True))
             flood.close()
         assert flood.error is None
         assert most_resident_bytes(broker) < WATERMARK_BYTES
 
 
-def test_one_who_asks_and_reads_no_answers_is_not_read(tmp_path: Path) -> None:
-    """Unroutable messages come back to who sent them: they would all wait for him in memory."""
+def test_a_client_that_reads_no_answers_is_not_read(tmp_path: Path) -> None:
+    """Unroutable messages are returned to their publisher: all of them would be buffered for it in memory."""
     with broker_with(tmp_path) as broker:
         before = resident_bytes(broker)
         with client_of(broker, seconds=2.0) as client:

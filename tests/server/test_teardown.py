@@ -29,7 +29,7 @@ def consuming(stage: LoopStage) -> RawClient:
     client.declare("jobs")
     client.declare("other")
     client.publish(1, "jobs", b"held")
-    client.say(1, methods.BasicConsume(queue="jobs"))
+    client.send_method(1, methods.BasicConsume(queue="jobs"))
     client.expect(methods.BasicConsumeOk)
     client.expect(methods.BasicDeliver)
     return client

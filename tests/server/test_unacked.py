@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from warren.server.unacked import Unacked, UnackedRange, UnknownTag
 
 
-def held(unacked: Unacked[str]) -> dict[int, tuple[str, int]]:
-    """Tag by tag: whose, and what the queue calls it."""
+def entries_of(unacked: Unacked[str]) -> dict[int, tuple[str, int]]:
+    """Tag by tag: its queue, and the tag within the queue."""
     return spread(unacked.pieces())
 
 
@@ -100,4 +100,4 @@ def compare_with_a_dictionary(data: st.DataObject) -> None:
             taken: list[UnackedRange[str]] = []
             unacked.take(tags, taken)
             assert spread(taken) == {each: model.pop(each) for each in tags}
-        assert (held(unacked), len(unacked)) == (model, len(model))
+        assert (entries_of(unacked), len(unacked)) == (model, len(model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.test_turns import told_in
+from tests.server.test_request_batches import result_of
 from tools.simulator.broker.client import BrokerClient
 from tools.simulator.broker.environment import SimulatedBroker
 from tools.simulator.broker.expected_messages import PlainQueue
@@ -56,7 +56,7 @@ def test_the_time_of_an_unused_queue_begins_when_its_last_consumer_departs(
         pass_seconds(incarnation, 0.4)
         return [before, behind, is_there(incarnation)]
 
-    assert told_in(scenario) == [True, True, False]
+    assert result_of(scenario) == [True, True, False]
 
 
 def test_a_queue_stays_as_long_as_one_of_its_consumers_does() -> None:
@@ -70,4 +70,4 @@ def test_a_queue_stays_as_long_as_one_of_its_consumers_does() -> None:
         pass_seconds(incarnation, 1.2)
         return [before, is_there(incarnation)]
 
-    assert told_in(scenario) == [True, False]
+    assert result_of(scenario) == [True, False]

@@ -94,15 +94,15 @@ def consume_standing(port: int, path: Path) -> None:
         while not terminated.is_set:
             try:
                 with _connect(port) as client:
-                    client.say(1, methods.BasicQos(prefetch_count=200))
+                    client.send_method(1, methods.BasicQos(prefetch_count=200))
                     client.expect(methods.BasicQosOk)
-                    client.say(1, methods.BasicConsume(queue=STANDING, consumer_tag="standing", no_wait=True))
+                    client.send_method(1, methods.BasicConsume(queue=STANDING, consumer_tag="standing", no_wait=True))
                     client.socket.settimeout(0.5)
                     while not terminated.is_set:
                         with suppress(TimeoutError):
                             delivery = client.expect(methods.BasicDeliver)
                             out.write(f"{int(client.body().split()[0])}\n")
-                            client.say(1, methods.BasicAck(delivery.delivery_tag))
+                            client.send_method(1, methods.BasicAck(delivery.delivery_tag))
             except DISCONNECTED:
                 time.sleep(RECONNECT_SECONDS)
 
@@ -118,7 +118,7 @@ def spread_over_queues(port: int, queues: int) -> None:
                         client.publish(1, name, bytes(200))
                         client.expect(methods.BasicAck)
                     for name in names:
-                        client.say(1, methods.BasicGet(queue=name, no_ack=True))
+                        client.send_method(1, methods.BasicGet(queue=name, no_ack=True))
                         if isinstance(client.method(), methods.BasicGetOk):
                             client.body()
         except DISCONNECTED:
@@ -134,7 +134,7 @@ def publish_bodies(port: int) -> None:
                 while not terminated.is_set:
                     client.publish(1, BODIES, *(bytes(8192) for _ in range(BATCH)))
                     for _ in range(BATCH):
-                        client.say(1, methods.BasicGet(queue=DEAD, no_ack=True))
+                        client.send_method(1, methods.BasicGet(queue=DEAD, no_ack=True))
                     pending = BATCH
                     while pending:
                         method = client.method()
@@ -158,15 +158,15 @@ def churn(port: int, number: int) -> None:
                 client.declare(durable, durable=True)
                 client.publish(1, reply, b"request")
                 client.expect(methods.BasicAck)
-                client.say(1, methods.BasicGet(queue=reply, no_ack=True))
+                client.send_method(1, methods.BasicGet(queue=reply, no_ack=True))
                 client.expect(methods.BasicGetOk)
                 client.body()
                 client.publish(1, durable, bytes(500))
                 client.expect(methods.BasicAck)
-                client.say(1, methods.QueueDelete(queue=durable))
+                client.send_method(1, methods.QueueDelete(queue=durable))
                 client.expect(methods.QueueDeleteOk)
                 if turn % 2:
-                    client.say(0, methods.ConnectionClose(200, "done"))
+                    client.send_method(0, methods.ConnectionClose(200, "done"))
                     client.expect(methods.ConnectionCloseOk)
         except DISCONNECTED:
             time.sleep(RECONNECT_SECONDS)
@@ -231,7 +231,9 @@ class Soak:
             client.declare(BODIES, durable=True, arguments={**arguments, "x-dead-letter-routing-key": DEAD})
             for at in range(0, self._queues, 200):
                 numbers = range(at, min(at + 200, self._queues))
-                client.say(1, *(methods.QueueDeclare(queue=f"soak.{number}", durable=True) for number in numbers))
+                client.send_method(
+                    1, *(methods.QueueDeclare(queue=f"soak.{number}", durable=True) for number in numbers)
+                )
                 for _ in numbers:
                     client.expect(methods.QueueDeclareOk)
         _print(f"declared {self._queues} durable queues in {time.monotonic() - began:.1f} s")

@@ -19,7 +19,7 @@ Invariants
 * A released file may be readable for a while, or raise `Gone`.
 * Any thread may read at any time; readers wait for the disk only.
 
-Both pass one test suite (tests/message_store/test_heaps.py). Reading and collecting: read, collector.
+Both pass one test suite (tests/message_store/test_body_files.py). Reading and collecting: read, collector.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_hashes_of_rabbitmq_are_taken() -> None:
     assert verify("x", rabbit("sha512", "x"), SHA512) and not verify("y", rabbit("sha512", "x"), SHA512)
 
 
-def test_md5_is_refused_unless_it_is_asked_for() -> None:
+def test_md5_is_refused_unless_it_is_enabled() -> None:
     old = rabbit("md5", "x")
     assert not verify("x", old, MD5)
     assert verify("x", old, MD5, allows_md5=True)
@@ -127,7 +127,7 @@ def test_every_failure_takes_one_scrypt_so_that_timing_reveals_no_users(
 
 
 @pytest.mark.parametrize("cost", ["ln=30,r=8,p=1", "ln=14,r=999,p=1", "ln=14,r=8,p=999", "ln=99,r=999,p=999"])
-def test_a_hash_that_asks_for_too_much_is_not_computed(cost: str, scrypt_calls: list[ScryptCost]) -> None:
+def test_a_hash_that_costs_too_much_is_not_computed(cost: str, scrypt_calls: list[ScryptCost]) -> None:
     assert not verify("x", f"scrypt${cost}$AAAA$AAAA", SCRYPT)
     assert scrypt_calls == [passwords.USUAL_COST]
 

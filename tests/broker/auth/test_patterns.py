@@ -1,4 +1,4 @@
-"""Patterns of names: found as RabbitMQ finds them, and refused where matching would never end."""
+"""Name patterns: they match as in RabbitMQ, and are refused where matching would not terminate."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_long_and_deep_patterns_are_refused() -> None:
 
 
 @given(st.text(alphabet="ab.*+?|()[]{}^$\\,-2", max_size=14), st.text(alphabet="ab.", max_size=8))
-def test_whatever_is_taken_means_what_python_says(pattern: str, name: str) -> None:
+def test_every_accepted_pattern_matches_as_in_python(pattern: str, name: str) -> None:
     try:
         found = matches(pattern, name)
     except Refused:

@@ -1,4 +1,4 @@
-"""Who may do what: the whole table, operation by operation, and what is asked besides."""
+"""Permission checks: the whole table, operation by operation, and topic permissions."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def granting(pairs: set[tuple[str, str]]) -> Access:
     return access(patterns["configure"], patterns["write"], patterns["read"])
 
 
-def is_permitted(who: Access, operation: Operation, names: dict[NameRole, str] | None = None) -> bool:
+def is_permitted(user_access: Access, operation: Operation, names: dict[NameRole, str] | None = None) -> bool:
     try:
-        authorize(who, operation, NAMES if names is None else names)
+        authorize(user_access, operation, NAMES if names is None else names)
     except AccessRefused:
         return False
     return True
 
 
 @pytest.mark.parametrize("operation", Operation)
-def test_every_operation_needs_exactly_what_it_says(operation: Operation) -> None:
+def test_every_operation_needs_exactly_its_listed_rights(operation: Operation) -> None:
     needed = EXPECTED[operation]
     assert is_permitted(granting(needed), operation)
     for size in range(len(needed)):
@@ -85,12 +85,12 @@ def test_every_operation_is_in_the_table() -> None:
     assert set(AUTHORIZE) == set(Operation) == set(EXPECTED)
 
 
-def test_a_dead_letter_or_alternate_exchange_is_asked_for_only_if_there_is_one() -> None:
+def test_a_dead_letter_or_alternate_exchange_is_checked_only_if_there_is_one() -> None:
     assert is_permitted(access(configure="^q$"), Operation.QUEUE_DECLARE, {NameRole.QUEUE: "q"})
     assert is_permitted(access(configure="^e$"), Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: "e"})
 
 
-def test_the_default_exchange_is_asked_for_by_the_name_that_rabbitmq_gives_it() -> None:
+def test_the_default_exchange_is_checked_by_the_name_that_rabbitmq_gives_it() -> None:
     default = {NameRole.EXCHANGE: ""}
     assert is_permitted(access(write=r"^amq\.default$"), Operation.BASIC_PUBLISH, default)
     assert not is_permitted(access(write="^$"), Operation.BASIC_PUBLISH, default)
@@ -111,22 +111,22 @@ def test_a_pattern_that_cannot_be_used_permits_nothing() -> None:
     check_patterns("", ".*", r"^{username}\.{client_id}$")
 
 
-def test_keys_are_asked_for_only_where_something_was_said_about_the_exchange() -> None:
-    who = access(topic=TopicPatterns(write="^a", read=""))
-    authorize_topic(who, Right.WRITE, "topic", "a.b")
-    authorize_topic(who, Right.READ, "elsewhere", "x")
+def test_keys_are_checked_only_for_exchanges_with_topic_permissions() -> None:
+    user_access = access(topic=TopicPatterns(write="^a", read=""))
+    authorize_topic(user_access, Right.WRITE, "topic", "a.b")
+    authorize_topic(user_access, Right.READ, "elsewhere", "x")
     with pytest.raises(AccessRefused, match="write access to topic 'b' in exchange 'topic' in vhost '/' refused"):
-        authorize_topic(who, Right.WRITE, "topic", "b")
+        authorize_topic(user_access, Right.WRITE, "topic", "b")
     with pytest.raises(AccessRefused, match="read access to topic 'a'"):
-        authorize_topic(who, Right.READ, "topic", "a")
+        authorize_topic(user_access, Right.READ, "topic", "a")
 
 
 def test_variables_of_a_topic_pattern_are_text_and_never_a_pattern() -> None:
-    who = access(topic=TopicPatterns(write=r"^{username}\.{vhost}\.{client_id}$", read=""))
-    authorize_topic(who, Right.WRITE, "topic", "ann./.7", client_id="7")
+    user_access = access(topic=TopicPatterns(write=r"^{username}\.{vhost}\.{client_id}$", read=""))
+    authorize_topic(user_access, Right.WRITE, "topic", "ann./.7", client_id="7")
     for client_id, key in ((".*", "ann./.7"), ("", "ann./."), ("7", "bob./.7")):
         with pytest.raises(AccessRefused):
-            authorize_topic(who, Right.WRITE, "topic", key, client_id)
+            authorize_topic(user_access, Right.WRITE, "topic", key, client_id)
     assert expanded("a{2}{other}", {"username": "x"}) == "a{2}{other}"
 
 
@@ -142,7 +142,7 @@ def test_guest_does_not_come_from_elsewhere_and_others_do(peer: str) -> None:
     assert may_come_from("guest", peer, loopback_users=())
 
 
-def test_access_is_what_the_catalog_permits_and_who_has_none_does_not_enter() -> None:
+def test_access_is_what_the_catalog_permits_and_users_without_any_are_refused() -> None:
     stage = CatalogStage()
     catalog = stage.begin()
     here, ann = home(catalog), catalog.change(lambda writer: users.put(writer, "ann", "", ""))

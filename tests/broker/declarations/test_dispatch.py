@@ -1,4 +1,4 @@
-"""Every case of topology_cases: we answer as RabbitMQ does, but for what is listed here; and what all answers share."""
+"""Every case of declarations_cases: Warren answers as RabbitMQ does, apart from the differences listed here."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.topology_cases import CASES, expected_answers, q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import CASES, expected_answers, q, x
+from tests.broker.declarations_stage import DeclarationsStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.base.errors import Misuse
@@ -33,26 +33,26 @@ NO_WAIT = [
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[TopologyStage]:
-    stage = TopologyStage().up()
+def shared() -> Iterator[DeclarationsStage]:
+    stage = DeclarationsStage().up()
     yield stage
     stage.down()
 
 
 @pytest.fixture
-def stage(shared: TopologyStage) -> Iterator[TopologyStage]:
+def stage(shared: DeclarationsStage) -> Iterator[DeclarationsStage]:
     yield shared
     shared.check()
     shared.clean()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_we_answer_as_rabbitmq_does(name: str, stage: TopologyStage) -> None:
-    said = stage.case(CASES[name])
-    without_right = re.sub(r"ACCESS_REFUSED - (configure|write|read) access", "ACCESS_REFUSED - access", said)
+def test_we_answer_as_rabbitmq_does(name: str, stage: DeclarationsStage) -> None:
+    answer = stage.case(CASES[name])
+    without_right = re.sub(r"ACCESS_REFUSED - (configure|write|read) access", "ACCESS_REFUSED - access", answer)
     plain, mark, _ = EXPECTED[name].partition("~")
     if name in DIFFERENT:
-        assert said == DIFFERENT[name] != plain
+        assert answer == DIFFERENT[name] != plain
     else:
         assert without_right.startswith(plain) if mark else without_right == plain
 
@@ -61,41 +61,41 @@ def test_the_table_has_every_case() -> None:
     assert list(EXPECTED) == list(CASES)
 
 
-def test_who_does_not_want_an_answer_gets_none_and_it_is_done(stage: TopologyStage) -> None:
+def test_nowait_is_executed_without_an_answer(stage: DeclarationsStage) -> None:
     for method in NO_WAIT:
-        assert stage.ask(method) is None
+        assert stage.request(method) is None
     assert stage.ids() == {}
     with pytest.raises(PeerError, match="no queue 'q'"):
-        stage.ask(methods.QueuePurge(queue="q", no_wait=True))
+        stage.request(methods.QueuePurge(queue="q", no_wait=True))
 
 
-def test_a_refusal_says_which_method_it_was(stage: TopologyStage) -> None:
+def test_a_refusal_names_its_method(stage: DeclarationsStage) -> None:
     with pytest.raises(PeerError) as refusal:
-        stage.ask(methods.QueuePurge(queue="q"))
+        stage.request(methods.QueuePurge(queue="q"))
     assert (refusal.value.code, refusal.value.class_id, refusal.value.method_id) == (ReplyCode.NOT_FOUND, 50, 30)
     with pytest.raises(PeerError) as refusal:
-        stage.ask(x("q"), "n")
+        stage.request(x("q"), "n")
     assert (refusal.value.code, refusal.value.class_id, refusal.value.method_id) == (ReplyCode.ACCESS_REFUSED, 40, 10)
 
 
-def test_a_name_that_cannot_be_kept_is_refused_and_leaves_nothing(stage: TopologyStage) -> None:
+def test_a_name_that_cannot_be_stored_is_refused_and_leaves_nothing(stage: DeclarationsStage) -> None:
     with pytest.raises(PeerError, match="has 3 bytes") as refusal:
-        stage.ask(q("a\0b"))
+        stage.request(q("a\0b"))
     assert refusal.value.code is ReplyCode.PRECONDITION_FAILED
     assert stage.ids() == {}
 
 
 def test_a_closed_vhost_closes_the_connections_of_its_clients() -> None:
-    stage = TopologyStage().up()
-    stage.ask(q())
+    stage = DeclarationsStage().up()
+    stage.request(q())
     stage.vhost.close()
     with pytest.raises(PeerError) as refusal:
-        stage.ask(methods.QueuePurge(queue="other"))
+        stage.request(methods.QueuePurge(queue="other"))
     assert refusal.value.code is ReplyCode.CONNECTION_FORCED
     stage.storage.close()
     stage.stop()
 
 
-def test_other_methods_are_not_asked_here(stage: TopologyStage) -> None:
+def test_other_methods_are_not_handled_here(stage: DeclarationsStage) -> None:
     with pytest.raises(Misuse, match=r"basic\.get"):
-        stage.ask(methods.BasicGet())
+        stage.request(methods.BasicGet())

@@ -1,4 +1,4 @@
-"""Which arguments of a queue that is there are the same."""
+"""Equivalence of the arguments of an existing queue."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from warren.broker.declarations.errors import check_same_queue
 from warren.catalog.queues import QueueRow
 
 
-def again(there: Any, asked: Any) -> None:
+def again(there: Any, requested: Any) -> None:
     row = QueueRow(QueueId(1), VhostId(1), "q", False, False, False, {"x-message-ttl": there})
-    check_same_queue("queue 'q' in vhost '/'", row, False, False, {"x-message-ttl": asked})
+    check_same_queue("queue 'q' in vhost '/'", row, False, False, {"x-message-ttl": requested})
 
 
 def test_a_number_is_itself_however_wide_it_was_sent() -> None:
@@ -25,8 +25,9 @@ def test_a_number_is_itself_however_wide_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "asked"), [(5, 6), (5, "5"), (1, True), ("a", "b"), ([1], [2]), (None, 0), (5, 5.0), (5, types.Float(5))]
+    ("there", "requested"),
+    [(5, 6), (5, "5"), (1, True), ("a", "b"), ([1], [2]), (None, 0), (5, 5.0), (5, types.Float(5))],
 )
-def test_other_values_differ(there: Any, asked: Any) -> None:
+def test_other_values_differ(there: Any, requested: Any) -> None:
     with pytest.raises(PeerError, match="inequivalent arg 'x-message-ttl' for queue 'q'"):
-        again(there, asked)
+        again(there, requested)

@@ -1,4 +1,4 @@
-"""Exchanges as clients declare and delete them, and those that go with their last binding."""
+"""Declaring and deleting exchanges, and auto-delete with the last binding."""
 
 from __future__ import annotations
 
@@ -6,65 +6,65 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.topology_cases import q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import q, x
+from tests.broker.declarations_stage import DeclarationsStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError
 
 
 @pytest.fixture
-def stage() -> Iterator[TopologyStage]:
-    stage = TopologyStage().up()
+def stage() -> Iterator[DeclarationsStage]:
+    stage = DeclarationsStage().up()
     yield stage
     stage.check()
     stage.down()
 
 
-def names(stage: TopologyStage) -> list[str]:
+def names(stage: DeclarationsStage) -> list[str]:
     known = stage.vhost.routing._exchanges.values()
     return sorted(each.row.name for each in known if each.row.name and not each.row.name.startswith("amq."))
 
 
-def test_a_new_exchange_routes_at_once(stage: TopologyStage) -> None:
+def test_a_new_exchange_routes_at_once(stage: DeclarationsStage) -> None:
     for method in (q(), x(), methods.QueueBind(queue="q", exchange="e", routing_key="k")):
-        stage.ask(method)
+        stage.request(method)
     row = stage.vhost.routing.exchange("e")
     assert row is not None
     assert stage.vhost.routing.publish(row.id, "k").queues == (stage.ids()["q"],)
-    stage.ask(methods.ExchangeDelete(exchange="e"))
+    stage.request(methods.ExchangeDelete(exchange="e"))
     assert names(stage) == []
-    stage.ask(q(passive=True))
+    stage.request(q(passive=True))
 
 
-def test_a_long_chain_goes_with_its_end(stage: TopologyStage) -> None:
+def test_a_long_chain_goes_with_its_end(stage: DeclarationsStage) -> None:
     """Step by step, so that no depth is too deep; one change, so that no crash leaves half of it."""
     length = 60
-    stage.ask(q())
+    stage.request(q())
     for number in range(length):
-        stage.ask(x(f"e{number:02}", auto_delete=True))
+        stage.request(x(f"e{number:02}", auto_delete=True))
         if number:
-            stage.ask(methods.ExchangeBind(source=f"e{number - 1:02}", destination=f"e{number:02}"))
-    stage.ask(x("kept"))
-    stage.ask(methods.ExchangeBind(source="kept", destination="e00"))
-    stage.ask(methods.QueueBind(queue="q", exchange=f"e{length - 1:02}"))
+            stage.request(methods.ExchangeBind(source=f"e{number - 1:02}", destination=f"e{number:02}"))
+    stage.request(x("kept"))
+    stage.request(methods.ExchangeBind(source="kept", destination="e00"))
+    stage.request(methods.QueueBind(queue="q", exchange=f"e{length - 1:02}"))
     assert len(names(stage)) == length + 1
     applied = stage.storage.catalog.applied
-    stage.ask(methods.QueueDelete(queue="q"))
+    stage.request(methods.QueueDelete(queue="q"))
     assert names(stage) == ["kept"]
     assert stage.storage.catalog.applied > applied
 
 
-def test_a_cycle_of_exchanges_stays_until_it_is_broken(stage: TopologyStage) -> None:
+def test_a_cycle_of_exchanges_stays_until_it_is_broken(stage: DeclarationsStage) -> None:
     for name in ("e", "f"):
-        stage.ask(x(name, auto_delete=True))
-    stage.ask(methods.ExchangeBind(source="e", destination="f"))
-    stage.ask(methods.ExchangeBind(source="f", destination="e"))
+        stage.request(x(name, auto_delete=True))
+    stage.request(methods.ExchangeBind(source="e", destination="f"))
+    stage.request(methods.ExchangeBind(source="f", destination="e"))
     assert names(stage) == ["e", "f"]
-    stage.ask(methods.ExchangeUnbind(source="e", destination="f"))
+    stage.request(methods.ExchangeUnbind(source="e", destination="f"))
     assert names(stage) == []
 
 
-def test_deleting_an_exchange_takes_those_before_it_along(stage: TopologyStage) -> None:
+def test_deleting_an_exchange_takes_those_before_it_along(stage: DeclarationsStage) -> None:
     for method in (
         x("first", auto_delete=True),
         x("last"),
@@ -73,25 +73,25 @@ def test_deleting_an_exchange_takes_those_before_it_along(stage: TopologyStage) 
         methods.QueueBind(queue="q", exchange="last"),
         methods.ExchangeDelete(exchange="last"),
     ):
-        stage.ask(method)
+        stage.request(method)
     assert names(stage) == []
     assert list(stage.ids()) == ["q"]
 
 
-def test_an_exchange_bound_to_itself_goes_once(stage: TopologyStage) -> None:
-    stage.ask(x(auto_delete=True))
-    stage.ask(methods.ExchangeBind(source="e", destination="e"))
-    stage.ask(methods.ExchangeUnbind(source="e", destination="e"))
+def test_an_exchange_bound_to_itself_goes_once(stage: DeclarationsStage) -> None:
+    stage.request(x(auto_delete=True))
+    stage.request(methods.ExchangeBind(source="e", destination="e"))
+    stage.request(methods.ExchangeUnbind(source="e", destination="e"))
     assert names(stage) == []
-    stage.ask(x(auto_delete=True))
-    stage.ask(methods.ExchangeBind(source="e", destination="e"))
-    stage.ask(methods.ExchangeDelete(exchange="e"))
+    stage.request(x(auto_delete=True))
+    stage.request(methods.ExchangeBind(source="e", destination="e"))
+    stage.request(methods.ExchangeDelete(exchange="e"))
     assert names(stage) == []
 
 
-def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
+def test_what_was_refused_is_not_there(stage: DeclarationsStage) -> None:
     with pytest.raises(PeerError, match="amq"):
-        stage.ask(x("amq.mine"))
+        stage.request(x("amq.mine"))
     with pytest.raises(PeerError, match="invalid exchange type 'x-mine'"):
-        stage.ask(x("mine", "x-mine"))
+        stage.request(x("mine", "x-mine"))
     assert names(stage) == []

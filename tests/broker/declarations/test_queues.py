@@ -1,4 +1,4 @@
-"""Queues as clients declare and delete them, and those that go by themselves."""
+"""Declaring and deleting queues, and automatic deletion."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.broker.topology_cases import args, q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import args, q, x
+from tests.broker.declarations_stage import DeclarationsStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.broker.errors import UnknownQueue
@@ -22,57 +22,57 @@ from warren.testing.memory_files import SYNCED
 
 
 @pytest.fixture
-def stage() -> Iterator[TopologyStage]:
-    stage = TopologyStage().up()
+def stage() -> Iterator[DeclarationsStage]:
+    stage = DeclarationsStage().up()
     yield stage
     stage.check()
     stage.down()
 
 
-def declared(stage: TopologyStage, method: methods.QueueDeclare, who: str = "a") -> methods.QueueDeclareOk:
-    answer = stage.ask(method, who)
+def declared(stage: DeclarationsStage, method: methods.QueueDeclare, client_name: str = "a") -> methods.QueueDeclareOk:
+    answer = stage.request(method, client_name)
     assert isinstance(answer, methods.QueueDeclareOk)
     return answer
 
 
-def routed(stage: TopologyStage, name: str) -> bool:
-    """Whether a message to this queue would find it."""
+def routed(stage: DeclarationsStage, name: str) -> bool:
+    """Whether a message to this queue would be routed."""
     default = stage.vhost.routing.exchange("")
     assert default is not None
     return bool(stage.vhost.routing.publish(default.id, name).queues)
 
 
-def test_the_server_generates_names_that_cannot_be_guessed(stage: TopologyStage) -> None:
+def test_the_server_generates_names_that_cannot_be_guessed(stage: DeclarationsStage) -> None:
     """QP-06: server-named queues."""
     names = {declared(stage, q("", exclusive=True)).queue for _ in range(20)}
     assert len(names) == 20
     assert all(len(name) == len("amq.gen-") + 22 for name in names)
     assert stage.client().last_queue in names
-    assert stage.ask(methods.QueuePurge()) == methods.QueuePurgeOk(0)
+    assert stage.request(methods.QueuePurge()) == methods.QueuePurgeOk(0)
 
 
-def test_counts_are_of_what_is_ready(stage: TopologyStage) -> None:
-    stage.ask(q())
+def test_counts_are_of_what_is_ready(stage: DeclarationsStage) -> None:
+    stage.request(q())
     stage.put(b"1", b"2", b"3", to="q")
     taken = stage.take("q")
     assert declared(stage, q()).message_count == 2
     assert declared(stage, q(passive=True)).message_count == 2
-    assert stage.ask(methods.QueuePurge(queue="q")) == methods.QueuePurgeOk(2)
+    assert stage.request(methods.QueuePurge(queue="q")) == methods.QueuePurgeOk(2)
     stage.put(b"4", to="q")
-    assert stage.ask(methods.QueueDelete(queue="q")) == methods.QueueDeleteOk(1)
+    assert stage.request(methods.QueueDelete(queue="q")) == methods.QueueDeleteOk(1)
     assert taken.queue not in stage.ids().values()
 
 
-def test_a_purge_is_durable_when_it_is_answered(stage: TopologyStage) -> None:
-    stage.ask(q(durable=True))
+def test_a_purge_is_durable_when_it_is_answered(stage: DeclarationsStage) -> None:
+    stage.request(q(durable=True))
     stage.put(b"1", b"2", to="q")
-    stage.ask(methods.QueuePurge(queue="q"))
+    stage.request(methods.QueuePurge(queue="q"))
     other = _crashed(stage)
     assert other.get("q") == []
     other.down()
 
 
-def test_what_was_answered_is_there_after_a_crash(stage: TopologyStage) -> None:
+def test_what_was_answered_is_there_after_a_crash(stage: DeclarationsStage) -> None:
     """QP-06: durable queues, exchanges and bindings outlive the process; others and exclusive ones do not."""
     for method in (
         q("kept", durable=True),
@@ -85,7 +85,7 @@ def test_what_was_answered_is_there_after_a_crash(stage: TopologyStage) -> None:
         q("gone", durable=True),
         methods.QueueDelete(queue="gone"),
     ):
-        stage.ask(method)
+        stage.request(method)
     other = _crashed(stage)
     assert list(other.ids()) == ["kept"]
     exchange = other.vhost.routing.exchange("e")
@@ -95,30 +95,30 @@ def test_what_was_answered_is_there_after_a_crash(stage: TopologyStage) -> None:
     other.down()
 
 
-def test_exclusive_queues_go_with_their_connection(stage: TopologyStage) -> None:
+def test_exclusive_queues_go_with_their_connection(stage: DeclarationsStage) -> None:
     """QP-06: exclusive."""
-    stage.ask(x(auto_delete=True))
+    stage.request(x(auto_delete=True))
     for name in ("q1", "q2"):
-        stage.ask(q(name, exclusive=True))
-        stage.ask(methods.QueueBind(queue=name, exchange="e"))
-    stage.ask(q("other", exclusive=True), "b")
+        stage.request(q(name, exclusive=True))
+        stage.request(methods.QueueBind(queue=name, exchange="e"))
+    stage.request(q("other", exclusive=True), "b")
     stage.declarations.release(stage.client().owner)
     assert list(stage.ids()) == ["other"]
     assert stage.vhost.routing.exchange("e") is None, "it has gone with its last binding"
     assert not stage.client().owner.exclusive
     assert (stage.counts.queues_created, stage.counts.queues_deleted) == (3, 2)
-    stage.ask(q("q1", exclusive=True), "b")
+    stage.request(q("q1", exclusive=True), "b")
 
 
-def test_what_a_connection_declares_after_it_has_gone_goes_at_once(stage: TopologyStage) -> None:
+def test_what_a_connection_declares_after_it_has_gone_goes_at_once(stage: DeclarationsStage) -> None:
     stage.declarations.release(stage.client().owner)
-    stage.ask(q(exclusive=True))
+    stage.request(q(exclusive=True))
     assert stage.ids() == {}
     assert stage.vhost.owners == {}
 
 
-def test_no_other_connection_uses_an_exclusive_queue(stage: TopologyStage) -> None:
-    stage.ask(q(exclusive=True))
+def test_no_other_connection_uses_an_exclusive_queue(stage: DeclarationsStage) -> None:
+    stage.request(q(exclusive=True))
     handle = stage.vhost.find_queue("q")
     stage.declarations.check_owner(stage.client(), handle)
     with pytest.raises(PeerError, match="locked queue 'q'") as refusal:
@@ -126,10 +126,10 @@ def test_no_other_connection_uses_an_exclusive_queue(stage: TopologyStage) -> No
     assert refusal.value.code is ReplyCode.RESOURCE_LOCKED
 
 
-def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: TopologyStage) -> None:
+def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: DeclarationsStage) -> None:
     """QP-06: auto-delete."""
-    stage.ask(q(auto_delete=True))
-    stage.ask(q("stays"))
+    stage.request(q(auto_delete=True))
+    stage.request(q("stays"))
     first, second = stage.consume("q"), stage.consume("q")
     stage.leave(*first)
     assert routed(stage, "q"), "there is another one"
@@ -140,13 +140,13 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(stage: TopologyStage) 
     stage.declarations.consumer_removed(second[0].id)
 
 
-def test_an_expired_queue_leaves_nothing_behind(stage: TopologyStage) -> None:
+def test_an_expired_queue_leaves_nothing_behind(stage: DeclarationsStage) -> None:
     """QP-06: expiring queues, with what is bound to them."""
-    stage.ask(x(auto_delete=True))
-    stage.ask(q(exclusive=True, **args(x_expires=1000)))
-    stage.ask(methods.QueueBind(queue="q", exchange="e"))
+    stage.request(x(auto_delete=True))
+    stage.request(q(exclusive=True, **args(x_expires=1000)))
+    stage.request(methods.QueueBind(queue="q", exchange="e"))
     stage.pass_ms(999)
-    stage.ask(q(passive=True))
+    stage.request(q(passive=True))
     stage.pass_ms(999)
     assert routed(stage, "q"), "a passive declaration counts as use"
     stage.pass_ms(1)
@@ -156,17 +156,17 @@ def test_an_expired_queue_leaves_nothing_behind(stage: TopologyStage) -> None:
     assert declared(stage, q(), "b").queue == "q"
 
 
-def test_what_was_refused_is_not_there(stage: TopologyStage) -> None:
+def test_what_was_refused_is_not_there(stage: DeclarationsStage) -> None:
     with pytest.raises(PeerError):
-        stage.ask(q(exclusive=True, **args(x_message_ttl=-1)))
+        stage.request(q(exclusive=True, **args(x_message_ttl=-1)))
     with pytest.raises(PeerError, match="backing queue of the kind 'none'"):
-        stage.ask(q(exclusive=True, **args(x_backing="none")))
+        stage.request(q(exclusive=True, **args(x_backing="none")))
     assert (stage.ids(), stage.client().owner.exclusive, stage.client().last_queue) == ({}, set(), "")
     assert (stage.counts.queues_declared, stage.counts.queues_created) == (2, 0)
 
 
 def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
-    stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
+    stage: DeclarationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(writer: RowWriter) -> None:
         raise OSError("the disk")
@@ -174,12 +174,12 @@ def test_a_declaration_that_fails_on_its_way_to_the_log_leaves_no_owner(
     with monkeypatch.context() as patch:
         patch.setattr(stage.storage.catalog, "_append", failing)
         with pytest.raises(OSError, match="the disk"):
-            stage.ask(q(exclusive=True))
+            stage.request(q(exclusive=True))
     assert (stage.ids(), stage.vhost.owners, stage.client().owner.exclusive) == ({}, {}, set())
-    stage.ask(q(exclusive=True), "b")
+    stage.request(q(exclusive=True), "b")
 
 
-def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> None:
+def test_a_new_queue_is_served_before_it_is_routed_to(stage: DeclarationsStage) -> None:
     """A queue that is in the routing is started."""
     served: list[bool] = []
     routing = stage.vhost.routing
@@ -191,13 +191,13 @@ def test_a_new_queue_is_served_before_it_is_routed_to(stage: TopologyStage) -> N
             return getattr(routing, name)
 
     stage.vhost.routing = Watching()  # type: ignore[assignment]
-    stage.ask(q())
+    stage.request(q())
     stage.vhost.routing = routing
     assert served == [True]
 
 
 def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
-    stage: TopologyStage, monkeypatch: pytest.MonkeyPatch
+    stage: DeclarationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion waits for the end of the declaration; the declaration must not wait for the deletion."""
     start, is_in, may_continue = stage.vhost.start_queue, threading.Event(), threading.Event()
@@ -210,7 +210,7 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
 
     def delete() -> None:
         assert is_in.wait(30)
-        stage.ask(methods.QueueDelete(queue="q"), "b")
+        stage.request(methods.QueueDelete(queue="q"), "b")
 
     def release() -> None:
         while not is_in.is_set() or not any(handle.is_deleted for handle in stage.vhost.handles()):
@@ -218,12 +218,12 @@ def test_a_queue_may_be_deleted_before_its_declaration_has_been_answered(
         may_continue.set()
 
     monkeypatch.setattr(stage.vhost, "start_queue", delayed_start)
-    _together([lambda: _asked(stage, q()), delete, release])
+    _together([lambda: _requests(stage, q()), delete, release])
     assert (stage.counts.queues_created, stage.counts.queues_deleted) == (1, 1)
     assert stage.ids() == {}
 
 
-def test_threads_declare_and_delete_one_name(stage: TopologyStage) -> None:
+def test_threads_declare_and_delete_one_name(stage: DeclarationsStage) -> None:
     """Every request is answered, and in the end memory and catalog agree."""
 
     def work(number: int) -> None:
@@ -245,22 +245,22 @@ def test_threads_declare_and_delete_one_name(stage: TopologyStage) -> None:
     assert stage.counts.queues_created - stage.counts.queues_deleted == len(stage.ids())
 
 
-def test_one_of_many_who_want_a_queue_for_themselves_gets_it(stage: TopologyStage) -> None:
-    got: list[int] = []
+def test_one_of_many_exclusive_declares_succeeds(stage: DeclarationsStage) -> None:
+    received: list[int] = []
 
     def work(number: int) -> None:
         client = Client(stage.client().access, Owner(f"thread {number}"))
         if _answered(lambda: stage.declarations.answer(client, q("one", exclusive=True)), ReplyCode.RESOURCE_LOCKED):
-            got.append(number)
+            received.append(number)
 
     _together([partial(work, number) for number in range(6)])
-    assert len(got) == 1
+    assert len(received) == 1
 
 
-def test_a_queue_that_expires_while_it_is_declared_is_made_again_or_kept(stage: TopologyStage) -> None:
+def test_a_queue_that_expires_while_it_is_declared_is_recreated_or_stays(stage: DeclarationsStage) -> None:
     for _ in range(5):
-        stage.ask(q(**args(x_expires=10)))
-        jobs: list[Callable[[], None]] = [lambda: stage.pass_ms(10), lambda: _asked(stage, q(**args(x_expires=10)))]
+        stage.request(q(**args(x_expires=10)))
+        jobs: list[Callable[[], None]] = [lambda: stage.pass_ms(10), lambda: _requests(stage, q(**args(x_expires=10)))]
         _together(jobs)
         stage.check()
         stage.pass_ms(30)
@@ -269,14 +269,14 @@ def test_a_queue_that_expires_while_it_is_declared_is_made_again_or_kept(stage: 
             stage.vhost.find_queue("q")
 
 
-def _asked(stage: TopologyStage, method: methods.QueueDeclare) -> None:
-    assert stage.ask(method) is not None
+def _requests(stage: DeclarationsStage, method: methods.QueueDeclare) -> None:
+    assert stage.request(method) is not None
 
 
-def _answered(ask: Callable[[], object], may_be: ReplyCode) -> bool:
+def _answered(request: Callable[[], object], may_be: ReplyCode) -> bool:
     """Or refused, because another client was quicker."""
     try:
-        ask()
+        request()
     except PeerError as error:
         if error.code is not may_be:
             raise
@@ -302,9 +302,9 @@ def _together(jobs: list[Callable[[], None]]) -> None:
     assert not [thread for thread in threads if thread.is_alive()], "a thread waits for ever"
 
 
-def _crashed(stage: TopologyStage) -> TopologyStage:
+def _crashed(stage: DeclarationsStage) -> DeclarationsStage:
     """Another machine, with what is left of the disks after the power went."""
-    other = TopologyStage()
+    other = DeclarationsStage()
     other.disk = stage.disk.crash(SYNCED, stage.rng)
     assert stage.store is not None
     other.store = stage.store.crash(stage.rng)

@@ -44,7 +44,7 @@ def test_exchanges_bound_to_each_other_in_a_circle_are_visited_once() -> None:
     assert routing.publish(X, "b").queues == (1,)
 
 
-def test_an_alternate_exchange_is_asked_if_nothing_matched_and_so_on_along_the_chain() -> None:
+def test_an_alternate_exchange_is_used_if_nothing_matched_and_so_on_along_the_chain() -> None:
     routing = routing_of(
         [exchange(100, alternate_exchange="x101"), exchange(101, alternate_exchange="x102"), exchange(102, "fanout")],
         *(binding(1, 100, 1, "a"), binding(2, 101, 2, "b"), binding(3, 102, 3)),
@@ -58,7 +58,7 @@ def test_alternate_exchanges_in_a_circle_end() -> None:
     assert routing_of([exchange(100, alternate_exchange="x100")]).publish(X, "a").queues == ()
 
 
-def test_an_exchange_that_was_handed_a_message_asks_its_own_alternate_but_not_the_one_before_it() -> None:
+def test_an_exchange_reached_by_a_binding_uses_its_own_alternate_but_not_the_one_before_it() -> None:
     first, second = exchange(100, "fanout", alternate_exchange="x103"), exchange(101, alternate_exchange="x102")
     routing = routing_of(
         [first, second, exchange(102, "fanout"), exchange(103, "fanout")],
@@ -101,7 +101,7 @@ def test_an_internal_exchange_refuses_clients_and_takes_what_exchanges_and_the_b
         routing.publish(Y, "a")  # also though its result is remembered by now
 
 
-def test_copies_add_keys_and_the_alternate_is_asked_only_if_none_of_them_matched() -> None:
+def test_copies_add_keys_and_the_alternate_is_used_only_if_none_of_them_matched() -> None:
     routing = routing_of(
         [exchange(100, alternate_exchange="x101"), exchange(101, "fanout")],
         *(binding(1, 100, 1, "a"), binding(2, 100, 2, "b"), binding(3, 100, 3, "c"), binding(4, 101, 4)),

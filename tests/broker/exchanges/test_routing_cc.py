@@ -25,7 +25,7 @@ def test_what_is_no_array_is_refused(bad: Any) -> None:
             copies_of({name: bad})
 
 
-def test_the_blind_ones_are_left_out_of_what_is_stored_and_the_senders_table_is_not_changed() -> None:
+def test_bcc_keys_are_not_stored_and_the_senders_table_is_not_changed() -> None:
     headers = {"CC": ["a"], "BCC": ["b"], "x": 1}
     assert without_blind(headers) == {"CC": ["a"], "x": 1}
     assert "BCC" in headers

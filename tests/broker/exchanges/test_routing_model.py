@@ -1,4 +1,4 @@
-"""Routing against a walk over a plain list of bindings, while bindings come and go."""
+"""Routing against a walk over a plain list of bindings, while bindings are added and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are kept are what a walk would find, and a change of rows forgets what it touches."""
+"""Cached routes equal a fresh walk, and a change of rows invalidates the routes it affects."""
 
 from __future__ import annotations
 

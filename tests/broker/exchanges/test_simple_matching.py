@@ -1,4 +1,4 @@
-"""What every kind of exchange promises, asked of each of them."""
+"""What every exchange type promises, checked for each of them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ PATTERNS = st.lists(st.sampled_from(["a", "b", "", "*", "#", "#"]), max_size=6).
 
 
 def matches(pattern: list[str], words: list[str]) -> bool:
-    """The rule as one would say it, without care for its cost."""
+    """The rule in its simplest form, regardless of its cost."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -68,7 +68,7 @@ def test_removed_bindings_leave_no_nodes_behind(patterns: list[str]) -> None:
     assert topic.node_count == 1
 
 
-def test_removing_one_pattern_keeps_those_that_begin_or_go_on_with_it() -> None:
+def test_removing_one_pattern_keeps_its_prefixes_and_extensions() -> None:
     topic = Topic()
     for number, pattern in enumerate(("a", "a.b", "a.b.c"), 1):
         topic.add(binding(number, 100, number, pattern))
@@ -77,7 +77,7 @@ def test_removing_one_pattern_keeps_those_that_begin_or_go_on_with_it() -> None:
 
 
 def test_patterns_full_of_wildcards_are_matched_in_steps_that_do_not_explode() -> None:
-    """By trying every way this would take longer than the universe is old; the test's own time is the witness."""
+    """Exhaustive matching would take longer than the age of the universe; the run time of the test is the check."""
     topic = Topic()
     topic.add(binding(1, 100, 1, ".".join(["#", "a"] * 60)))
     topic.add(binding(2, 100, 2, ".".join(["#", "a"] * 60 + ["b"])))

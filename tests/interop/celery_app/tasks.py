@@ -1,4 +1,4 @@
-"""What the workers of the interoperability tests can do, and how their application is set up.
+"""The tasks of the interoperability tests, and the setup of their application.
 
     test process ── build(…) ──▶ publishes tasks, awaits results
     worker       ── build(…) ──▶ celery -A tests.interop.celery_app.app worker
@@ -31,16 +31,16 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-def echo(said: Any) -> Any:
-    return said
+def echo(value: Any) -> Any:
+    return value
 
 
 def total(numbers: list[int]) -> int:
     return sum(numbers)
 
 
-def fail(why: str) -> None:
-    raise ValueError(why)
+def fail(text: str) -> None:
+    raise ValueError(text)
 
 
 def moment() -> float:
@@ -60,8 +60,8 @@ def note(task: Any, diary: str, line: str) -> None:
         queue.put(line)
 
 
-def hold(task: Any, gate: str) -> bool:
-    """Say that it has begun, wait for the gate, and return whether the broker had delivered this task before."""
+def wait_at_gate(task: Any, gate: str) -> bool:
+    """Report the begin, wait for the gate, and return whether the broker had delivered this task before."""
     note(task, f"{gate}.begun", task.request.id)
     with task.app.connection_for_read() as connection, connection.SimpleQueue(gate) as queue:
         queue.get(timeout=HOLD_SECONDS_MAX).ack()
@@ -95,6 +95,6 @@ def build(broker: str, results: str, queue: str, queue_type: str = "classic") ->
         app.task(name=function.__name__)(function)
     app.task(name="insist", bind=True, autoretry_for=(NotYet,), retry_kwargs={"countdown": RETRY_SECONDS})(insist)
     app.task(name="note", bind=True, acks_late=True)(note)
-    app.task(name="hold", bind=True)(hold)
-    app.task(name="hold_late", bind=True, acks_late=True)(hold)
+    app.task(name="hold", bind=True)(wait_at_gate)
+    app.task(name="hold_late", bind=True, acks_late=True)(wait_at_gate)
     return app

@@ -18,7 +18,7 @@ from warren.queues.kinds.priority_queue import LEVEL_SHIFT, PriorityQueue
 
 
 class PagedLevel(MemoryQueue):
-    """A memory queue that says what it is asked about memory, and has steps of paging to make."""
+    """A memory queue that records calls about memory, and has paging steps to do."""
 
     def __init__(self, name: str, log: list[str], steps: int = 0, seconds: float = math.inf) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def test_dropping_takes_what_would_be_delivered_next() -> None:
     assert stage.browsed() == [b"low"]
 
 
-def test_each_level_shows_its_head_when_its_turn_comes() -> None:
+def test_each_level_shows_its_head_when_it_is_reached() -> None:
     """What has expired is judged there: an expired message of a low level waits behind a higher one that has not."""
     stage = priorities()
     queue = stage.queue
@@ -186,5 +186,5 @@ class PriorityOfVariableMachine(PriorityMachine):
 
 
 @pytest.mark.parametrize("machine", [PriorityMachine, PriorityOfVariableMachine])
-def test_bq_06_priorities_are_what_a_list_for_each_level_says(machine: type[PriorityMachine]) -> None:
+def test_bq_06_priorities_equal_a_list_for_each_level(machine: type[PriorityMachine]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))

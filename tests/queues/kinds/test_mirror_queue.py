@@ -1,4 +1,4 @@
-"""A second queue that follows the first, and can take its place (BQ-07, QP-04)."""
+"""The mirror queue: a second queue that follows the first, and can replace it (BQ-07, QP-04)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from warren.queues.kinds.mirror_queue import MirrorQueue
 
 
 class Failing(MemoryQueue):
-    """Its disk fails when it is told to."""
+    """Its disk fails on request."""
 
     is_failing = False
 
@@ -46,7 +46,7 @@ class Mirrored:
         self.mirror = MirrorQueue(self.master)
         self.stage = BackingStage(self.mirror)
 
-    def joined(self) -> Mirrored:
+    def synchronized(self) -> Mirrored:
         self.mirror.add(self.second)
         return self
 
@@ -56,7 +56,7 @@ class Mirrored:
 
 def test_bq_07_every_call_reaches_both_queues() -> None:
     """BQ-07, BQ-05: one proxy in front, two backing queues behind it that are always alike."""
-    it = Mirrored().joined()
+    it = Mirrored().synchronized()
     it.stage.put(*numbered(0, 8))
     tags = tags_of(it.stage.get(5))
     it.stage.ack(one(tags[0]), one(tags[2]))
@@ -70,8 +70,8 @@ def test_bq_07_every_call_reaches_both_queues() -> None:
 
 def test_qp_04_the_second_queue_takes_the_place_of_the_first() -> None:
     """BQ-07, QP-04: what was a mirror comes back as the queue. Pending messages are ready again and flagged, in their
-    old places, as after a crash; tags of before are no good."""
-    it = Mirrored().joined()
+    old places, as after a crash; earlier tags are invalid."""
+    it = Mirrored().synchronized()
     it.stage.put(*numbered(0, 6))
     tags = tags_of(it.stage.get(4))
     it.stage.ack(one(tags[1]))
@@ -91,7 +91,7 @@ def test_the_second_queue_has_tags_of_its_own() -> None:
     for number in range(3):  # its next sequence ids are others
         second.publish(Publication([b"%d" % number]), changes_to_nowhere())
     second.purge(changes_to_nowhere())
-    it = Mirrored(second=second).joined()
+    it = Mirrored(second=second).synchronized()
     it.stage.put(*numbered(0, 6))
     tags = tags_of(it.stage.get(5))
     it.stage.ack(one(tags[1]), (tags[3], tags[4] + 1))
@@ -108,7 +108,7 @@ def test_a_late_second_queue_is_in_step_when_the_old_messages_have_gone() -> Non
     it = Mirrored()
     it.stage.put(*numbered(0, 6))
     tags = tags_of(it.stage.get(2))
-    it.joined()
+    it.synchronized()
     it.stage.put(*numbered(6, 9))
     assert (it.mirror.lacking, it.mirror.is_in_step, len(it.second)) == (6, False, 3)
     with pytest.raises(Refused, match="it lacks 6 messages"):
@@ -130,7 +130,7 @@ def test_a_late_second_queue_is_in_step_when_the_old_messages_have_gone() -> Non
 def test_purging_takes_what_the_second_queue_never_had_as_well() -> None:
     it = Mirrored()
     it.stage.put(*numbered(0, 3))
-    it.joined()
+    it.synchronized()
     it.stage.put(*numbered(3, 5))
     assert it.stage.purge() == 5
     check_in_step(it.mirror)
@@ -142,7 +142,7 @@ def test_a_late_second_queue_is_synchronised_with_the_places_of_pending_messages
     it.stage.put(*numbered(4, 6), is_persistent=False, expires_ms=77)
     tags = tags_of(it.stage.get(4))
     it.stage.requeue(one(tags[2]))
-    it.joined()
+    it.synchronized()
     assert it.mirror.synchronise(changes_to_nowhere()) == 6
     check_in_step(it.mirror)
     it.stage.requeue(one(tags[1]))
@@ -158,7 +158,7 @@ def test_a_late_second_queue_is_synchronised_with_the_places_of_pending_messages
 def test_synchronising_again_repairs_a_second_queue_that_was_draining() -> None:
     it = Mirrored()
     it.stage.put(*numbered(0, 3))
-    it.joined()
+    it.synchronized()
     it.stage.put(*numbered(3, 6))
     tags = tags_of(it.stage.get(5))
     it.mirror.synchronise(changes_to_nowhere())
@@ -167,12 +167,12 @@ def test_synchronising_again_repairs_a_second_queue_that_was_draining() -> None:
     assert it.stage.browsed() == [b"0005"]
 
 
-def test_two_queues_that_one_start_has_found_alike_go_on_in_step() -> None:
+def test_two_queues_that_one_start_has_found_equal_stay_in_step() -> None:
     """Master and mirror recover each what they had; the proxy is put in front of both and finds them alike."""
     first, second = MemoryQueue(), MemoryQueue()
     for queue in (first, second):
         queue.publish(Publication(numbered(0, 4)), changes_to_nowhere())
-    it = Mirrored(first, second).joined()
+    it = Mirrored(first, second).synchronized()
     check_in_step(it.mirror)
     it.stage.get(2)
     it.promote()
@@ -185,7 +185,7 @@ def test_two_queues_that_one_start_has_found_alike_go_on_in_step() -> None:
 def test_a_second_queue_that_begins_otherwise_is_not_in_step() -> None:
     second = MemoryQueue()
     second.publish(Publication([b"strange"]), changes_to_nowhere())
-    it = Mirrored(second=second).joined()
+    it = Mirrored(second=second).synchronized()
     assert not it.mirror.is_in_step
     with pytest.raises(Refused, match="differed from the master"):
         it.promote()
@@ -194,9 +194,9 @@ def test_a_second_queue_that_begins_otherwise_is_not_in_step() -> None:
 
 
 def test_a_difference_is_found_when_it_is_fetched_and_the_master_continues() -> None:
-    it = Mirrored().joined()
+    it = Mirrored().synchronized()
     it.stage.put(*numbered(0, 4))
-    it.second.drop(1, *_why_and_changes())
+    it.second.drop(1, *_reason_and_batch())
     assert not it.mirror.is_in_step
     assert any("ready" in text for text in it.mirror.differences())
     assert contents_of(it.stage.get(1)) == [b"0000"]
@@ -213,23 +213,23 @@ def test_contents_that_differ_are_found_by_browsing_both() -> None:
     it = Mirrored()
     for queue, content in ((it.master, b"one"), (it.second, b"two")):
         queue.publish(Publication([content]), changes_to_nowhere())
-    it.joined()
+    it.synchronized()
     assert it.mirror.is_in_step, "counts and bytes are alike: that is all it can see at once"
     assert list(it.mirror.differences()) == ["ready message 0 differs in the second queue"]
 
 
 @pytest.mark.parametrize("call", ["drop", "purge"])
-def test_letting_go_of_another_number_is_a_difference(call: str) -> None:
-    it = Mirrored().joined()
+def test_releasing_another_number_is_a_difference(call: str) -> None:
+    it = Mirrored().synchronized()
     it.stage.put(*numbered(0, 4))
-    it.second.drop(3, *_why_and_changes())
+    it.second.drop(3, *_reason_and_batch())
     assert (it.stage.drop(2) if call == "drop" else it.stage.purge()) in (2, 4)
     assert "in the second queue 1" in str(it.mirror.facts()["difference"])
 
 
 def test_a_second_queue_that_fails_does_not_disturb_the_master() -> None:
     second = Failing()
-    it = Mirrored(second=second).joined()
+    it = Mirrored(second=second).synchronized()
     it.stage.put(b"a")
     second.is_failing = True
     it.stage.put(b"b")
@@ -243,14 +243,14 @@ def test_a_second_queue_that_fails_does_not_disturb_the_master() -> None:
 def test_qp_04_a_master_that_fails_is_replaced_and_nothing_that_was_taken_is_lost() -> None:
     """QP-04: the queue that started as the master is replaced by the other one."""
     master = Failing()
-    it = Mirrored(master=master).joined()
+    it = Mirrored(master=master).synchronized()
     it.stage.put(*numbered(0, 3))
     master.is_failing = True
     with pytest.raises(DiskFailure):
-        it.stage.put(b"lost, and told so")
+        it.stage.put(b"lost, and reported")
     it.promote()
-    it.stage.put(b"goes on")
-    assert it.stage.browsed() == [*numbered(0, 3), b"goes on"]
+    it.stage.put(b"continues")
+    assert it.stage.browsed() == [*numbered(0, 3), b"continues"]
 
 
 def test_without_a_second_queue_there_is_nothing_to_promote_or_to_compare() -> None:
@@ -259,7 +259,7 @@ def test_without_a_second_queue_there_is_nothing_to_promote_or_to_compare() -> N
     for call in (it.mirror.promote, it.mirror.synchronise):
         with pytest.raises(Misuse):
             call(changes_to_nowhere())
-    it.joined()
+    it.synchronized()
     with pytest.raises(Misuse):
         it.mirror.add(MemoryQueue())
 
@@ -306,10 +306,10 @@ class MirrorOfVariableMachine(MirrorMachine):
 
 
 @pytest.mark.parametrize("machine", [MirrorMachine, MirrorOfVariableMachine])
-def test_bq_07_a_mirror_is_what_a_plain_list_says_for_either_master(machine: type[MirrorMachine]) -> None:
+def test_bq_07_a_mirror_equals_a_plain_list_for_either_master(machine: type[MirrorMachine]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert MirrorMachine.promoted > 10
 
 
-def _why_and_changes() -> tuple[DequeueReason, IndexBatch]:
+def _reason_and_batch() -> tuple[DequeueReason, IndexBatch]:
     return DequeueReason.OVER_LIMIT, changes_to_nowhere()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.queue_index.bad_bytes import told_by
+from tests.queue_index.bad_bytes import value_or_error
 from tests.queue_index.worked_rows import CONTENTS, ORIGIN, PLACE
 from tests.queue_index.worked_rows import RUN as WORKED
 from warren.base.errors import Damage, Misuse, Refused
@@ -65,7 +65,7 @@ def test_a_run_comes_back_as_it_went_and_any_part_of_its_contents(
 
 
 @pytest.mark.parametrize("sizes", [5000, np.array([5000, 1 << 31, 0], dtype=np.uint32)])
-def test_a_run_whose_contents_are_elsewhere_says_where_and_how_large_they_are(sizes: object) -> None:
+def test_a_run_whose_contents_are_elsewhere_has_their_place_and_size(sizes: object) -> None:
     run = Run(FIRST, 3, sizes, stored=b"\x01unit")  # type: ignore[arg-type]
     assert described(decode_run(PLACE, FIRST, encode_run(run, None), Epoch(1))) == described(run)
     with pytest.raises(Misuse, match="in the message store"):
@@ -78,7 +78,7 @@ def test_sizes_that_were_read_keep_no_contents_alive() -> None:
     assert read.sizes.base is None
 
 
-def test_an_extension_of_a_later_version_is_passed_over() -> None:
+def test_an_extension_of_a_later_version_is_skipped() -> None:
     raw = encode_run(WORKED, CONTENTS)
     names = RUN.size + 10
     longer = bytearray(raw[:names] + b"later" + raw[names:])
@@ -128,11 +128,11 @@ BODIES = st.builds(head, st.integers(0, 3), st.integers(0, 20), st.integers(0, 3
 
 @given(st.binary(max_size=80) | st.tuples(BODIES, st.binary(max_size=60)).map(b"".join), st.integers(0, 5))
 def test_any_bytes_are_a_run_or_an_error_of_ours(raw: bytes, start: int) -> None:
-    run = told_by(lambda: decode_run(PLACE, FIRST, raw, Epoch(1)))
+    run = value_or_error(lambda: decode_run(PLACE, FIRST, raw, Epoch(1)))
     if isinstance(run, Run):
-        contents = told_by(lambda: decode_contents(PLACE, FIRST, raw, 0, run.count))
+        contents = value_or_error(lambda: decode_contents(PLACE, FIRST, raw, 0, run.count))
         assert run.stored if isinstance(contents, str) else sizes_match(run, contents)
-    for reported in (run, told_by(lambda: decode_contents(PLACE, FIRST, raw, start, start + 1))):
+    for reported in (run, value_or_error(lambda: decode_contents(PLACE, FIRST, raw, start, start + 1))):
         assert not isinstance(reported, str) or "queue 258, level 3, sequence id 258" in reported
 
 
@@ -146,13 +146,13 @@ def test_a_changed_byte_is_never_an_error_of_another_kind(data: st.DataObject) -
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(raw[: data.draw(st.integers(0, len(raw)))])
     for value in (bytes(raw), cut):
-        run = told_by(partial(decode_run, PLACE, FIRST, value, Epoch(1)))
-        contents = told_by(partial(decode_contents, PLACE, FIRST, value, 0, 1))
+        run = value_or_error(partial(decode_run, PLACE, FIRST, value, Epoch(1)))
+        contents = value_or_error(partial(decode_contents, PLACE, FIRST, value, 0, 1))
         for reported in (run, contents):
             assert not isinstance(reported, str) or "sequence id 258" in reported
 
 
-def test_messages_that_a_run_does_not_have_cannot_be_asked_for() -> None:
+def test_messages_that_a_run_does_not_have_cannot_be_requested() -> None:
     raw = encode_run(WORKED, CONTENTS)
     for start, stop in ((-1, 1), (2, 1), (0, 4)):
         with pytest.raises(Misuse, match="of a run of 3"):

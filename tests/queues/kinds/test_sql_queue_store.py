@@ -46,7 +46,7 @@ def test_a_full_disk_is_reported_and_passes_when_there_is_room(tmp_path: Path) -
     assert it.stage.browsed() == [b"a", b"y" * 100_000]
 
 
-def test_a_file_that_somebody_else_holds_is_locked(tmp_path: Path) -> None:
+def test_a_file_open_in_another_process_is_locked(tmp_path: Path) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.store._connection.exec_driver_sql("PRAGMA busy_timeout = 1")
     other = sqlite3.connect(tmp_path / "q.sqlite", isolation_level=None)

@@ -9,7 +9,7 @@ import pytest
 from warren.broker.queue_arguments import Address, BadArgument, Overflow, QueueArguments
 
 
-def test_arguments_are_read_as_they_were_told() -> None:
+def test_arguments_are_read_as_they_were_sent() -> None:
     arguments = QueueArguments(60_000, 1000, 10, 2000, Overflow.REJECT_PUBLISH, "dead", 5, "memory")
     assert arguments.to_table() == {
         "x-message-ttl": 60_000,

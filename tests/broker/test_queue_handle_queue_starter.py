@@ -1,4 +1,4 @@
-"""What a queue is when it starts: decided each time, from what it finds."""
+"""The queue starter: role and recovery are decided at each start, from what is on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stage() -> Iterator[BrokerStage]:
     stage.down()
 
 
-def test_it_starts_afresh_or_recovers_by_what_catalog_and_index_say(stage: BrokerStage) -> None:
+def test_it_starts_empty_or_recovers_according_to_catalog_and_index(stage: BrokerStage) -> None:
     """QP-03: the same call, three decisions."""
     orders = stage.queue("orders")
     passing = stage.queue("passing", durable=False)
@@ -52,15 +52,15 @@ def test_a_start_has_what_was_written_and_is_still_on_its_way(stage: BrokerStage
 
 
 def test_after_a_crash_it_may_come_back_in_another_role() -> None:
-    """QP-04, C-11: the role is a hook, asked at every start; the supervisor remembers none."""
+    """QP-04, C-11: the role is a hook, called at every start; the queue handle stores none."""
     stage, roles, faults = BrokerStage(), {"orders": QueueRole.MASTER}, Faults()
     stage.up()
     storage = stage.storage
-    made: list[QueueRole] = []
+    started_roles: list[QueueRole] = []
 
     def proxy(role: QueueRole) -> Proxy:
         def wrap(backing: BackingQueue) -> BackingQueue:
-            made.append(role)
+            started_roles.append(role)
             return faults.over(backing)
 
         return wrap
@@ -80,18 +80,18 @@ def test_after_a_crash_it_may_come_back_in_another_role() -> None:
     faults.once["fetch"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
         stage.get("orders")
-    assert made == [QueueRole.MASTER, QueueRole.MIRROR]
+    assert started_roles == [QueueRole.MASTER, QueueRole.MIRROR]
     assert bodies(stage.take("orders")) == [b"1"]
     del roles["orders"]
     faults.once["purge"] = RuntimeError("a bug")
     with pytest.raises(QueueDown):
         stage.queue_api.purge(stage.vhost.find_queue("orders"))
     assert stage.get("orders") == [b"1"]
-    assert made == [QueueRole.MASTER, QueueRole.MIRROR]
+    assert started_roles == [QueueRole.MASTER, QueueRole.MIRROR]
     stage.down()
 
 
-def test_a_role_that_nobody_makes_is_refused(stage: BrokerStage) -> None:
+def test_a_role_without_a_factory_is_refused(stage: BrokerStage) -> None:
     storage = stage.storage
     around = stage.vhost.context
 

@@ -51,17 +51,17 @@ def test_bq_02_a_queue_can_be_configured_to_be_in_sql() -> None:
     kinds = BackingKinds(
         {"sql": lambda wanted: SqlQueue(wanted.place, wanted.is_durable, store)}, "memory", PriorityQueue
     )
-    asked = QueueArguments.from_table({"x-backing": "sql", "x-max-priority": 2})
-    queue = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
+    arguments = QueueArguments.from_table({"x-backing": "sql", "x-max-priority": 2})
+    queue = kinds.make(QueueId(7), True, arguments, {}, Epoch(0))
     batch = without_log()
     queue.publish(Publication([b"x"], priority=1), batch)
     batch.end()
     assert queue.facts()["levels_kind"] == "sql"
-    again = kinds.make(QueueId(7), True, asked, {}, Epoch(0))
+    again = kinds.make(QueueId(7), True, arguments, {}, Epoch(0))
     assert (len(again), again.facts()["ready_at_1"]) == (1, 1)
 
 
-def test_bq_03_a_queue_can_be_looked_into_with_plain_sql(tmp_path: Path) -> None:
+def test_bq_03_a_queue_can_be_read_with_plain_sql(tmp_path: Path) -> None:
     """BQ-03: readable from the file, and by filters that SQL evaluates."""
     it = SqlStage(tmp_path / "q.sqlite")
     for number, key in enumerate(["eu.new", "us.new", "eu.old", "eu.new"]):
@@ -194,7 +194,7 @@ def test_what_is_deleted_is_gone_and_may_be_made_again(tmp_path: Path) -> None:
 # -- changes that are under way --------------------------------------------------------------------------------------
 
 
-def test_what_the_changes_under_way_publish_can_be_fetched_dropped_and_looked_at(tmp_path: Path) -> None:
+def test_what_an_open_batch_publishes_can_be_fetched_dropped_and_browsed(tmp_path: Path) -> None:
     it = SqlStage(tmp_path / "q.sqlite")
     it.stage.put(*numbered(0, 2))
     batch = without_log()
@@ -249,12 +249,12 @@ def test_after_aborted_changes_that_took_messages_it_has_to_be_opened_again(
 
 
 class LogWriting:
-    """A log that says when it is written to and waited for."""
+    """A log that records writes and waits."""
 
     placed: Sequence[Placed] = ()
 
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
 
     def put(self, storage: int, key: bytes, value: bytes) -> None: ...
 
@@ -265,7 +265,7 @@ class LogWriting:
     def record(self, value: bytes, *, key: bytes) -> None: ...
 
     def end(self) -> Epoch:
-        self._said.append("log")
+        self._events.append("log")
         return Epoch(5)
 
     def abort(self) -> None: ...
@@ -275,25 +275,27 @@ class LogWriting:
     ("is_into_sql", "order"), [(True, ["sql", "log"]), (False, ["log", "durable 5", "sql"])], ids=["in", "out"]
 )
 def test_a_move_between_sql_and_the_log_is_in_one_of_them_at_any_time(is_into_sql: bool, order: list[str]) -> None:
-    said: list[str] = []
+    events: list[str] = []
 
-    class Told(SqlStore):
+    class RecordingStore(SqlStore):
         def write(self, batch: Batch) -> None:
-            said.append("sql")
+            events.append("sql")
             super().write(batch)
 
-    queue = SqlQueue(PLACE, True, Told(IN_MEMORY, SystemThreads(), lambda epoch: said.append(f"durable {epoch}")))
+    queue = SqlQueue(
+        PLACE, True, RecordingStore(IN_MEMORY, SystemThreads(), lambda epoch: events.append(f"durable {epoch}"))
+    )
     BackingStage(queue, without_log).put(b"a")
     tags = tags_of(queue.fetch(1))
-    said.clear()
-    batch = IndexBatch(lambda: LogWriting(said), ManualClock())
+    events.clear()
+    batch = IndexBatch(lambda: LogWriting(events), ManualClock())
     batch.requeued(OTHER, [(0, 1)])  # stands for what is done to a queue in the log
     if is_into_sql:
         queue.publish(Publication([b"b"]), batch)
     else:
         queue.ack([one(tags[0])], DequeueReason.MOVED, batch)
     batch.end()
-    assert said == order
+    assert events == order
 
 
 # -- any order -------------------------------------------------------------------------------------------------------
@@ -315,6 +317,6 @@ class SqlMachine(LevelsMachine):
         self.pending = {}
 
 
-def test_an_sql_backed_queue_is_what_a_plain_list_says_whatever_is_opened_again() -> None:
+def test_an_sql_backed_queue_equals_a_plain_list_after_any_reopen() -> None:
     run_state_machine_as_test(SqlMachine, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
     assert SqlMachine.crashes > 10

@@ -1,4 +1,4 @@
-"""Ways of dead letters: what may be reached holds whatever is really reached."""
+"""Routes of dead letters: the set of possible targets contains every actual target."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_no_message_comes_anywhere_else_than_may_be_reached(
             )
 
 
-def test_a_key_narrows_what_is_reached_where_no_headers_are_asked_for() -> None:
+def test_a_key_narrows_what_is_reached_where_no_headers_are_required() -> None:
     routing = load([exchange(100, name="")], [queue(1), queue(2)], [])
     dead_letter_routes = DeadLetterRoutes(routing, SystemThreads().condition())
     assert set(dead_letter_routes.reach("", "q2")) == {TWO}

@@ -1,4 +1,4 @@
-"""Every move between the lanes, one at a time. Messages are named by their number, from one, as in the seed."""
+"""Every move between the subqueues, one at a time. Messages are named by their number, from one, as in the seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(stage: VariableStage, first: int, last: int) -> None:
         stage.backing.put(*numbered(number, number + 1), is_persistent=stage.is_persistent)
 
 
-def five_lanes(is_persistent: bool = True, delta_read_messages: int = 100) -> VariableStage:
+def five_subqueues(is_persistent: bool = True, delta_read_messages: int = 100) -> VariableStage:
     stage = staged(is_persistent=is_persistent, delta_read_messages=delta_read_messages)
     put(stage, 1, 8)
     stage.queue.subqueues.push_alphas_to_betas(0, 6)
@@ -48,7 +48,7 @@ def get(stage: VariableStage, count: int) -> list[bytes]:
 @BOTH
 def test_vq_07_there_are_four_sub_queues_and_delta(is_persistent: bool) -> None:
     """VQ-07, VQ-24, VQ-40: all five hold messages at once, and they come out q4, q3, delta, q2, q1."""
-    stage = five_lanes(is_persistent)
+    stage = five_subqueues(is_persistent)
     assert [
         len(subqueue) for subqueue in (stage.queue.subqueues.q4, stage.queue.subqueues.q3, stage.queue.subqueues.q2)
     ] == [
@@ -61,7 +61,7 @@ def test_vq_07_there_are_four_sub_queues_and_delta(is_persistent: bool) -> None:
 
 def test_vq_09_q4_holds_the_oldest() -> None:
     """VQ-09: the front of the queue is in q4, and is delivered first."""
-    stage = five_lanes()
+    stage = five_subqueues()
     assert get(stage, 1) == numbered(1, 2)
     assert stage.subqueues()["q4"] == [2]
 
@@ -122,14 +122,14 @@ def test_vq_44_in_a_short_queue_messages_skip_states() -> None:
 
 def test_vq_16_a_fetch_takes_from_q4_then_from_q3() -> None:
     """VQ-16, C-02: q1 is never read directly."""
-    stage = five_lanes()
+    stage = five_subqueues()
     assert get(stage, 3) == numbered(1, 4)
     assert stage.subqueues() == {"q3": [4], "delta": [5, 6, 7, 8], "q2": [9, 10], "q1": [11, 12]}
 
 
 def test_vq_17_with_q4_and_q3_empty_the_queue_is() -> None:
     """VQ-17: after every fetch; whatever is left has come to the front."""
-    stage = five_lanes(delta_read_messages=1)
+    stage = five_subqueues(delta_read_messages=1)
     for left in reversed(range(12)):
         get(stage, 1)
         subqueues = stage.queue.subqueues
@@ -149,7 +149,7 @@ def test_vq_18_the_last_of_q3_brings_q1_to_q4_if_delta_is_empty() -> None:
 
 def test_vq_19_the_last_of_q3_brings_delta_to_q3_if_there_is_some() -> None:
     """VQ-19, VQ-26: what is needed for delivery is loaded; q1 stays where it is."""
-    stage = five_lanes()
+    stage = five_subqueues()
     get(stage, 4)
     assert stage.subqueues() == {"q3": [5, 6, 7, 8, 9, 10], "q1": [11, 12]}
 
@@ -157,7 +157,7 @@ def test_vq_19_the_last_of_q3_brings_delta_to_q3_if_there_is_some() -> None:
 @BOTH
 def test_vq_20_delta_is_appended_to_the_rear_of_q3(is_persistent: bool) -> None:
     """VQ-20: `maybe_deltas_to_betas` reads positions, not contents, and puts them behind what is there."""
-    stage = five_lanes(is_persistent, delta_read_messages=2)
+    stage = five_subqueues(is_persistent, delta_read_messages=2)
     scans, reads = stage.index.scans, stage.index.reads
     stage.queue.subqueues.maybe_deltas_to_betas()
     assert (stage.index.scans, stage.index.reads) == (scans + 1, reads)
@@ -167,13 +167,13 @@ def test_vq_20_delta_is_appended_to_the_rear_of_q3(is_persistent: bool) -> None:
 
 
 def test_vq_21_q2_follows_when_delta_is_empty() -> None:
-    stage = five_lanes()
+    stage = five_subqueues()
     stage.queue.subqueues.maybe_deltas_to_betas()
     assert stage.subqueues() == {"q4": [1, 2], "q3": [3, 4, 5, 6, 7, 8, 9, 10], "q1": [11, 12]}
 
 
 def test_vq_22_q2_stays_while_delta_has_something() -> None:
-    stage = five_lanes(delta_read_messages=1)
+    stage = five_subqueues(delta_read_messages=1)
     stage.queue.subqueues.maybe_deltas_to_betas()
     assert stage.subqueues() == {"q4": [1, 2], "q3": [3, 4, 5], "delta": [6, 7, 8], "q2": [9, 10], "q1": [11, 12]}
 
@@ -191,7 +191,7 @@ def test_vq_23_q2_fills_only_from_q1_and_behind_delta() -> None:
     assert stage.subqueues() == {"q4": [1], "q3": [2, 3, 4, 5], "delta": [6], "q2": [7], "q1": [8]}
 
 
-def test_vq_25_what_a_start_finds_is_read_in_order_whatever_its_length() -> None:
+def test_vq_25_what_a_start_finds_is_read_in_order_at_any_length() -> None:
     """VQ-25: `maybe_deltas_to_betas` runs while a queue is opened, once, and not for all of it."""
     stage = staged(delta_read_messages=5)
     put(stage, 1, 40)
@@ -228,7 +228,7 @@ def test_vq_33_q4_goes_from_its_rear_to_the_front_of_q3() -> None:
 @BOTH
 def test_vq_36_betas_of_q3_go_first_and_then_those_of_q2(is_persistent: bool) -> None:
     """VQ-36: one stays in q3; from q2 the front goes, which is next to delta."""
-    stage = five_lanes(is_persistent)
+    stage = five_subqueues(is_persistent)
     assert stage.queue.subqueues.push_betas_to_deltas(2) == 2
     assert stage.subqueues() == {"q4": [1, 2], "q3": [3], "delta": [4, 5, 6, 7, 8, 9], "q2": [10], "q1": [11, 12]}
     assert stage.queue.subqueues.push_betas_to_deltas(100) == 1
@@ -298,7 +298,7 @@ def test_transient_messages_wait_for_nothing() -> None:
 
 @BOTH
 @pytest.mark.parametrize("is_in_memory", [True, False])
-def test_what_is_requeued_finds_its_lane(is_persistent: bool, is_in_memory: bool) -> None:
+def test_a_requeued_message_returns_to_its_subqueue(is_persistent: bool, is_in_memory: bool) -> None:
     """To q4, q3 or delta, by its sequence id, whether its contents are in memory or not."""
     stage = staged(is_persistent=is_persistent)
     put(stage, 1, 12)
@@ -343,7 +343,7 @@ def test_a_fresh_message_that_belongs_into_delta_brings_it_to_memory() -> None:
 
 
 def test_fresh_messages_that_were_delivered_before_do_not_go_to_q1() -> None:
-    """What is put back is never looked for in q1: another message that stood between would lose its place."""
+    """A requeued message is never searched in q1: another message in between would lose its place."""
     stage = staged(is_prompt=False)
     put(stage, 1, 2)
     stage.index.settle()
@@ -356,10 +356,10 @@ def test_fresh_messages_that_were_delivered_before_do_not_go_to_q1() -> None:
     assert get(stage, 6) == numbered(1, 7)
 
 
-def test_status_reports_the_lanes_apart() -> None:
+def test_status_reports_each_subqueue() -> None:
     """VQ-41, VQ-42, VQ-43: q1 and q4 hold alphas, q2 and q3 betas and gammas, delta what is on disk only."""
     for is_persistent, beta in ((True, "gamma"), (False, "beta")):
-        stage = five_lanes(is_persistent)
+        stage = five_subqueues(is_persistent)
         reported = [stage.queue.status(SequenceId(number)) for number in range(12)]
         assert [status.residence.value for status in reported if status is not None] == [
             *["alpha"] * 2,

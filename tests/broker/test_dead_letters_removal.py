@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.routed_stage import RoutedStage, wire
 from tests.broker.stage import Waiter, settling
-from tests.broker.test_request_batch_turn import Reader, Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Reader, Sender
 from warren.amqp.types import Long, Timestamp
 from warren.base.ids import Epoch
 from warren.broker.dead_letters import DeadLetterRoutes
@@ -103,7 +103,7 @@ def test_the_default_exchange_takes_a_letter_to_the_queue_of_its_own_key(stage: 
     stage.queue("dead")
     stage.queue("work", dead_letter_exchange="")
     stage.send(wire(b"1"), to="work", exchange="in", key="dead")
-    stage.send(wire(b"2"), to="work", exchange="in", key="nobody")
+    stage.send(wire(b"2"), to="work", exchange="in", key="unbound")
     stage.reject("work", 2)
     assert stage.bodies("dead") == [b"1"]
     assert stage.length("work") == 0
@@ -144,7 +144,7 @@ def test_a_move_to_several_queues_is_one_session(stage: RoutedStage) -> None:
     assert [stage.bodies(name) for name in "abc"] == [[b"1", b"2"]] * 3
 
 
-def test_deaths_are_counted_and_what_goes_round_by_itself_is_dropped(stage: RoutedStage) -> None:
+def test_deaths_are_counted_and_an_automatic_cycle_is_dropped(stage: RoutedStage) -> None:
     stage.queue("a", message_ttl_ms=10, dead_letter="b")
     stage.queue("b", message_ttl_ms=10, dead_letter="a")
     stage.send(wire(b"1"), to="a")
@@ -154,7 +154,7 @@ def test_deaths_are_counted_and_what_goes_round_by_itself_is_dropped(stage: Rout
     assert (stage.length("a"), stage.length("b")) == (0, 0)
 
 
-def test_what_somebody_rejects_may_go_round(stage: RoutedStage) -> None:
+def test_a_cycle_with_a_rejection_is_allowed(stage: RoutedStage) -> None:
     stage.queue("work", dead_letter="later")
     stage.queue("later", message_ttl_ms=10, dead_letter="work")
     stage.send(wire(b"1"), to="work")
@@ -175,7 +175,7 @@ def test_a_circle_leaves_out_the_queue_it_would_come_back_to_and_no_other(stage:
     assert (stage.bodies("work"), stage.bodies("dead")) == ([], [b"1"])
 
 
-def test_messages_that_go_different_ways_keep_their_order(stage: RoutedStage) -> None:
+def test_messages_on_different_routes_keep_their_order(stage: RoutedStage) -> None:
     stage.exchange("dlx", "headers")
     for name in ("odd", "even", "all"):
         stage.queue(name)
@@ -200,12 +200,12 @@ def test_priority_and_persistence_go_along_and_time_does_not(stage: RoutedStage)
     stage.reject("work", 3)
     stage.pass_ms(1000)
     taken = stage.take("dead", 10)
-    told = [
+    results = [
         (content[-5:-1], each.slice.run.is_persistent)
         for each in taken.fetched
         for content in each.slice.contents or []
     ]
-    assert told == [(b"high", True), (b"gone", False), (b"\x03low", True)]
+    assert results == [(b"high", True), (b"gone", False), (b"\x03low", True)]
 
 
 def test_the_level_of_a_plain_body_is_its_priority(stage: RoutedStage) -> None:
@@ -219,7 +219,7 @@ def test_the_level_of_a_plain_body_is_its_priority(stage: RoutedStage) -> None:
     assert stage.get("dead") == [b"5", b"3", b"2", b"1"]
 
 
-def test_a_body_of_many_frames_goes_on_as_it_came(stage: RoutedStage) -> None:
+def test_a_body_of_many_frames_is_moved_unchanged(stage: RoutedStage) -> None:
     stage.queue("dead")
     stage.queue("work", dead_letter="dead")
     content = wire(b"x" * 20_000, frame_max=4096, correlation_id="7")
@@ -232,7 +232,7 @@ def test_a_body_of_many_frames_goes_on_as_it_came(stage: RoutedStage) -> None:
 
 
 @pytest.mark.parametrize("way", ["expired", "rejected"])
-def test_a_message_whose_bytes_make_no_sense_is_set_aside_and_told(stage: RoutedStage, way: str) -> None:
+def test_a_message_that_cannot_be_decoded_is_set_aside_and_reported(stage: RoutedStage, way: str) -> None:
     """Nothing is lost: it stays where it is, and is there again after a restart."""
     stage.queue("dead")
     handle = stage.queue("work", message_ttl_ms=10, dead_letter="dead")
@@ -277,7 +277,7 @@ def test_a_full_target_refuses_letters_or_sends_them_on(stage: RoutedStage) -> N
     assert deaths(stage, "last") == [[("sends on", "maxlen", 1), ("work", "rejected", 1)]] * 2
 
 
-def test_a_message_is_given_back_as_often_as_its_limit_says(stage: RoutedStage) -> None:
+def test_a_message_is_requeued_up_to_its_limit(stage: RoutedStage) -> None:
     """As RabbitMQ's quorum queues: a limit of two, three deliveries."""
     stage.queue("dead")
     handle = stage.queue("work", queue_type="quorum", delivery_limit=2, dead_letter="dead")
@@ -303,7 +303,7 @@ def test_some_may_be_given_back_and_others_not(stage: RoutedStage) -> None:
 
 
 def test_a_target_comes_back_under_its_limit_after_a_large_move(stage: RoutedStage) -> None:
-    """One session moves so many bytes and no more: the others follow at once, not with the next put."""
+    """One session moves a bounded number of bytes: the others follow immediately, not with the next put."""
     stage.queue("last")
     stage.queue("dead", max_length=3, dead_letter="last")
     stage.queue("work", message_ttl_ms=10, dead_letter="dead")
@@ -317,7 +317,7 @@ def test_a_target_comes_back_under_its_limit_after_a_large_move(stage: RoutedSta
 
 @pytest.mark.parametrize("way", ["expired", "rejected", "over the limit"])
 def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way: str) -> None:
-    """The locks are for the queues that could be reached before: the message waits, and goes the new way."""
+    """The locks are for the queues that could be reached before: the message waits, and takes the new route."""
     stage.exchange("dlx", "fanout")
     for name in ("old", "new"):
         stage.queue(name)
@@ -346,7 +346,7 @@ def test_a_way_that_changes_in_the_middle_loses_nothing(stage: RoutedStage, way:
     assert (stage.bodies("old"), stage.bodies("new")) == ([], [b"1", b"2"])
 
 
-def test_a_target_that_cannot_be_started_gets_nothing_and_holds_nobody_up(stage: RoutedStage) -> None:
+def test_a_target_that_cannot_be_started_gets_nothing_and_blocks_no_other(stage: RoutedStage) -> None:
     stage.exchange("dlx", "fanout")
     dead = stage.queue("dead")
     stage.bind("dlx", "dead")
@@ -370,7 +370,7 @@ def test_counts_of_what_is_gone_are_forgotten(stage: RoutedStage) -> None:
 
 
 def test_a_time_of_zero_means_now_or_never(stage: RoutedStage) -> None:
-    """As RabbitMQ: who waits gets it, who comes later does not."""
+    """As in RabbitMQ: a waiting getter receives it, a later one does not."""
     handle = stage.queue("work", message_ttl_ms=0)
     waiter = Waiter(count=2)
     stage.queue_api.wait(handle, waiter)
@@ -383,7 +383,7 @@ def test_a_time_of_zero_means_now_or_never(stage: RoutedStage) -> None:
 
 
 def test_a_time_of_zero_is_now_for_a_consumer_with_room_and_never_for_one_without() -> None:
-    stage = TurnStage()
+    stage = BatchStage()
     stage.broker.queue("work")
     reader = Reader(1)
     stage.consume("work", reader)

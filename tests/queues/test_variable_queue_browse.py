@@ -7,7 +7,7 @@ from tests.queues.variable_stage import TINY, VariableStage
 from warren.queues.variable_queue import MESSAGES_MAX
 
 
-def test_browsing_goes_through_every_lane_and_moves_nothing() -> None:
+def test_browsing_reads_every_subqueue_and_moves_nothing() -> None:
     stage = VariableStage(TINY)
     for number in range(12):
         stage.backing.put(*numbered(number, number + 1), is_persistent=number % 4 != 1)
@@ -21,7 +21,7 @@ def test_browsing_goes_through_every_lane_and_moves_nothing() -> None:
     assert stage.subqueues() == before
 
 
-def test_contents_are_read_when_their_turn_has_come() -> None:
+def test_contents_are_read_when_they_are_reached() -> None:
     stage = VariableStage()
     stage.backing.put(*numbered(0, 3 * MESSAGES_MAX))
     stage.queue.subqueues.push_alphas_to_betas(0, 3 * MESSAGES_MAX)

@@ -1,4 +1,4 @@
-"""Both heaps are heaps: one suite, run over each."""
+"""Both kinds of body files: one suite, run over each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from warren.message_store.body_format import BodyPlace
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import MemoryFiles
 
-KEPT_BYTES = 300_000
+CACHE_BYTES = 300_000
 
 
 @dataclass
@@ -53,9 +53,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[OnStage]:
     upkeep = Stage()
     if request.param == "log":
         with upkeep.store() as log:
-            yield OnStage(LogBodyFiles(log, KEPT_BYTES), partial(_rotate, log), upkeep.disk, upkeep.environment())
+            yield OnStage(LogBodyFiles(log, CACHE_BYTES), partial(_rotate, log), upkeep.disk, upkeep.environment())
         return
-    body_files = TransientBodyFiles(upkeep.environment(), "transient", 1 << 30, KEPT_BYTES)
+    body_files = TransientBodyFiles(upkeep.environment(), "transient", 1 << 30, CACHE_BYTES)
     yield OnStage(body_files, body_files._start_file, upkeep.disk, upkeep.environment())
     body_files.close()
 
@@ -122,20 +122,20 @@ def test_a_file_is_read_in_windows_and_blocks_that_reach_over_their_end_are_whol
 
 
 def test_a_released_file_goes_and_the_others_stay(stage: OnStage) -> None:
-    kept: list[tuple[BodyPlace, bytes]] = []
+    stored: list[tuple[BodyPlace, bytes]] = []
     for value in (b"first", b"second", b"third"):
-        kept += zip(stage.body_files.append(records(value)), [value], strict=True)
+        stored += zip(stage.body_files.append(records(value)), [value], strict=True)
         stage.seal()
     before = stage.body_files.files()
-    middle = kept[1][0].file
+    middle = stored[1][0].file
     stage.body_files.release([middle])
     assert stage.body_files.files() == [number for number in before if number != middle]
-    for place, value in (kept[0], kept[2]):
+    for place, value in (stored[0], stored[2]):
         assert read(stage.body_files, place, value) == value
     if isinstance(stage.body_files, LogBodyFiles):
         stage.body_files._log.purge()
     with pytest.raises(Gone):
-        read(stage.body_files, *kept[1])
+        read(stage.body_files, *stored[1])
 
 
 def test_damage_is_reported_with_file_and_offset_and_what_is_beside_it_is_served(stage: OnStage) -> None:
@@ -151,7 +151,7 @@ def test_damage_is_reported_with_file_and_offset_and_what_is_beside_it_is_served
         list(stage.body_files.records(places[0].file))
 
 
-def test_a_record_of_another_size_or_number_than_asked_for_is_damage(stage: OnStage) -> None:
+def test_a_record_of_another_size_or_number_than_requested_is_damage(stage: OnStage) -> None:
     (place,) = stage.body_files.append(records(b"value"))
     for wrong in (place, BodyPlace(place.block, 7)):
         with pytest.raises(Damage):
@@ -169,17 +169,17 @@ def test_no_more_is_kept_in_memory_than_was_allowed(stage: OnStage) -> None:
     values = [bytes([n]) * 70_000 for n in range(12)]
     for place, value in zip(stage.body_files.append(records(*values)), values, strict=True):
         assert read(stage.body_files, place, value) == value
-    assert 0 < stage.body_files._reader._bytes <= KEPT_BYTES
+    assert 0 < stage.body_files._reader._bytes <= CACHE_BYTES
 
 
 def test_the_transient_heap_is_empty_after_every_start() -> None:
     """MS-02: whatever a crash has left there is deleted, before anything is written."""
     upkeep = Stage()
-    body_files = TransientBodyFiles(upkeep.environment(), "transient", 100, KEPT_BYTES)
+    body_files = TransientBodyFiles(upkeep.environment(), "transient", 100, CACHE_BYTES)
     for value in (b"a" * 200, b"b" * 200):
         body_files.append(records(value))
     assert len(upkeep.disk.list("transient")) > 1
-    again = TransientBodyFiles(upkeep.environment(), "transient", 100, KEPT_BYTES)
+    again = TransientBodyFiles(upkeep.environment(), "transient", 100, CACHE_BYTES)
     assert again.files() == [] and upkeep.disk.list("transient") == ["bodies.1"]
     assert upkeep.disk.stat("transient/bodies.1").size_bytes == 0
     again.close()
@@ -189,7 +189,7 @@ def test_the_transient_heap_is_empty_after_every_start() -> None:
 def test_the_transient_heap_never_syncs() -> None:
     upkeep = Stage()
     files = FaultyFiles(upkeep.disk)
-    body_files = TransientBodyFiles(upkeep.environment(files), "transient", 1000, KEPT_BYTES)
+    body_files = TransientBodyFiles(upkeep.environment(files), "transient", 1000, CACHE_BYTES)
     for n in range(9):
         body_files.append(records(bytes([n]) * 400))
     body_files.release(body_files.files()[:2])

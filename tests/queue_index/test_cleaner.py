@@ -1,4 +1,4 @@
-"""Files of the message stream go when more than half of them is garbage, and nothing alive goes with them."""
+"""Files of the message stream are deleted when more than half of them is garbage, and nothing alive is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUE = QueuePlace(QueueId(5 << 32))
 OTHER = QueuePlace(QueueId(6 << 32))
 
 
-class Kept:
+class CleanerStage:
     """A database with queues, and what should be in them."""
 
     def __init__(self, stage: DatabaseStage | None = None) -> None:
@@ -100,151 +100,155 @@ class Kept:
 
 
 @pytest.fixture
-def kept() -> Kept:
-    return Kept()
+def cleaner_stage() -> CleanerStage:
+    return CleanerStage()
 
 
-def test_a_file_that_nothing_points_into_is_released_and_one_that_lives_is_not(kept: Kept) -> None:
+def test_a_file_without_references_is_released_and_one_with_references_is_not(cleaner_stage: CleanerStage) -> None:
     """MR-09"""
-    kept.publish(0, 10)
-    kept.seal()
-    kept.publish(10, 10)
-    kept.seal()
-    first, second = kept.files()
-    kept.take(0, range(10))
-    kept.database.settle()
-    cleaned = kept.cleaning.run()
+    cleaner_stage.publish(0, 10)
+    cleaner_stage.seal()
+    cleaner_stage.publish(10, 10)
+    cleaner_stage.seal()
+    first, second = cleaner_stage.files()
+    cleaner_stage.take(0, range(10))
+    cleaner_stage.database.settle()
+    cleaned = cleaner_stage.cleaning.run()
     assert (cleaned.files, cleaned.runs) == (1, 0)
-    assert kept.files() == [second]
-    kept.database.log.purge()
-    assert first not in kept.database.log.manifest.state.files
-    kept.check()
+    assert cleaner_stage.files() == [second]
+    cleaner_stage.database.log.purge()
+    assert first not in cleaner_stage.database.log.manifest.state.files
+    cleaner_stage.check()
 
 
-def test_a_file_that_is_more_than_half_garbage_goes_and_what_lives_in_it_is_written_again(kept: Kept) -> None:
+def test_a_file_that_is_more_than_half_garbage_is_deleted_and_its_live_rows_are_rewritten(
+    cleaner_stage: CleanerStage,
+) -> None:
     """TS-03: one old unconsumed message keeps no file."""
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
-    (old,) = kept.files()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
+    (old,) = cleaner_stage.files()
     for first in range(10, 100, 10):
-        kept.take(first, range(10))
-    cleaned = kept.cleaning.run()
+        cleaner_stage.take(first, range(10))
+    cleaned = cleaner_stage.cleaning.run()
     assert (cleaned.files, cleaned.runs) == (1, 1)
-    kept.database.log.purge()
-    assert old not in kept.database.log.manifest.state.files
-    kept.check()
+    cleaner_stage.database.log.purge()
+    assert old not in cleaner_stage.database.log.manifest.state.files
+    cleaner_stage.check()
 
 
-def test_a_file_of_which_half_is_alive_stays(kept: Kept) -> None:
+def test_a_file_of_which_half_is_alive_stays(cleaner_stage: CleanerStage) -> None:
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(0, 40, 10):
-        kept.take(first, range(10))
-    assert kept.cleaning.run().files == 0
-    kept.check()
+        cleaner_stage.take(first, range(10))
+    assert cleaner_stage.cleaning.run().files == 0
+    cleaner_stage.check()
 
 
-def test_of_a_run_that_is_partly_gone_only_the_rest_is_written_again(kept: Kept) -> None:
+def test_of_a_run_that_is_partly_gone_only_the_rest_is_written_again(cleaner_stage: CleanerStage) -> None:
     """And a run of which most is gone counts as garbage for the most part."""
-    kept.publish(0, 100)
-    kept.seal()
-    kept.take(0, [index for index in range(100) if index % 10])
-    cleaned = kept.cleaning.run()
+    cleaner_stage.publish(0, 100)
+    cleaner_stage.seal()
+    cleaner_stage.take(0, [index for index in range(100) if index % 10])
+    cleaned = cleaner_stage.cleaning.run()
     assert (cleaned.files, cleaned.runs) == (1, 1)
     assert 10 * 400 <= cleaned.written_bytes < 10 * 400 + 1000
-    kept.check()
-    kept.take(0, range(0, 100, 10))
-    kept.check()
+    cleaner_stage.check()
+    cleaner_stage.take(0, range(0, 100, 10))
+    cleaner_stage.check()
 
 
-def test_what_leaves_while_it_is_written_again_does_not_come_back(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_leaves_while_it_is_written_again_does_not_come_back(
+    cleaner_stage: CleanerStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its row is read once more, under the lock that every writer holds."""
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(20, 100, 10):
-        kept.take(first, range(10))
-    rows_before = kept.cleaning._write_again
+        cleaner_stage.take(first, range(10))
+    rows_before = cleaner_stage.cleaning._write_again
 
     def taken_meanwhile(rows: Sequence[object]) -> int:
-        kept.take(0, range(10))
+        cleaner_stage.take(0, range(10))
         return rows_before(rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kept.cleaning, "_write_again", taken_meanwhile)
-    kept.cleaning.run()
-    kept.check()
+    monkeypatch.setattr(cleaner_stage.cleaning, "_write_again", taken_meanwhile)
+    cleaner_stage.cleaning.run()
+    cleaner_stage.check()
 
 
 @pytest.mark.parametrize("taken", [[1], list(range(10))], ids=["in part", "wholly"])
 def test_a_run_that_is_acknowledged_while_it_is_read_is_read_once_more(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+    cleaner_stage: CleanerStage, monkeypatch: pytest.MonkeyPatch, taken: list[int]
 ) -> None:
     """Cleaning reads without the lock of the stream: what changes meanwhile is not written as it was before."""
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(20, 100, 10):
-        kept.take(first, range(10))
-    trimmed, read = kept.cleaning._trimmed, list[int]()
+        cleaner_stage.take(first, range(10))
+    trimmed, read = cleaner_stage.cleaning._trimmed, list[int]()
 
     def taken_meanwhile(row: PointerRow) -> bytes | None:
         value = trimmed(row)
         if row.first == 0 and not read:
-            kept.take(0, taken)
+            cleaner_stage.take(0, taken)
         read.append(row.first)
         return value
 
-    monkeypatch.setattr(kept.cleaning, "_trimmed", taken_meanwhile)
-    assert kept.cleaning.run().files == 1
+    monkeypatch.setattr(cleaner_stage.cleaning, "_trimmed", taken_meanwhile)
+    assert cleaner_stage.cleaning.run().files == 1
     assert read == ([0, 10, 0] if len(taken) == 1 else [0, 10])
-    kept.check()
+    cleaner_stage.check()
 
 
 def test_a_queue_that_is_deleted_while_it_is_read_does_not_come_back(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    cleaner_stage: CleanerStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(20, 100, 10):
-        kept.take(first, range(10))
-    trimmed = kept.cleaning._trimmed
+        cleaner_stage.take(first, range(10))
+    trimmed = cleaner_stage.cleaning._trimmed
 
     def deleted_meanwhile(row: PointerRow) -> bytes | None:
         value = trimmed(row)
-        if kept.runs[QUEUE]:
-            kept.runs[QUEUE] = {}
-            batch = kept.index.begin()
+        if cleaner_stage.runs[QUEUE]:
+            cleaner_stage.runs[QUEUE] = {}
+            batch = cleaner_stage.index.begin()
             batch.remove_queue(QUEUE.queue)
-            kept.end(batch)
+            cleaner_stage.end(batch)
         return value
 
-    monkeypatch.setattr(kept.cleaning, "_trimmed", deleted_meanwhile)
-    kept.cleaning.run()
-    kept.check()
+    monkeypatch.setattr(cleaner_stage.cleaning, "_trimmed", deleted_meanwhile)
+    cleaner_stage.cleaning.run()
+    cleaner_stage.check()
 
 
-def test_cleaning_that_waits_for_a_full_disk_does_not_hold_the_lock_of_the_stream(kept: Kept) -> None:
+def test_cleaning_that_waits_for_a_full_disk_does_not_hold_the_lock_of_the_stream(cleaner_stage: CleanerStage) -> None:
     """Every batch of the event loop takes it: consumers and heartbeats stood still with it."""
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(10, 100, 10):
-        kept.take(first, range(10))
-    disk, log = kept.stage.disk, kept.database.log
-    kept.stage.disk.capacity_bytes = disk.used_bytes
-    unwritten, contents = kept.index.begin(), [bytes(900_000)]
+        cleaner_stage.take(first, range(10))
+    disk, log = cleaner_stage.stage.disk, cleaner_stage.database.log
+    cleaner_stage.stage.disk.capacity_bytes = disk.used_bytes
+    unwritten, contents = cleaner_stage.index.begin(), [bytes(900_000)]
     for first in range(1000, 1004):  # together more than the containers that are allocated
-        kept.runs[OTHER][first] = (Run(SequenceId(first), 1, sizes_of(contents)), contents, 0)
-        unwritten.publish(OTHER, kept.runs[OTHER][first][0], contents)
+        cleaner_stage.runs[OTHER][first] = (Run(SequenceId(first), 1, sizes_of(contents)), contents, 0)
+        unwritten.publish(OTHER, cleaner_stage.runs[OTHER][first][0], contents)
     unwritten.end()
-    cleaning = threading.Thread(target=kept.cleaning.run)
+    cleaning = threading.Thread(target=cleaner_stage.cleaning.run)
     cleaning.start()
     while not log.commit.is_out_of_room:
         time.sleep(0.001)
-    lock = kept.index.stream_lock.lock
+    lock = cleaner_stage.index.stream_lock.lock
     assert isinstance(lock, threading.Condition)
     is_free = lock.acquire(blocking=False)
     if is_free:
@@ -252,89 +256,89 @@ def test_cleaning_that_waits_for_a_full_disk_does_not_hold_the_lock_of_the_strea
     disk.capacity_bytes = None
     cleaning.join()
     assert is_free
-    kept.check()
+    cleaner_stage.check()
 
 
-def test_a_queue_is_read_on_while_its_file_goes(kept: Kept) -> None:
+def test_a_queue_is_read_on_while_its_file_goes(cleaner_stage: CleanerStage) -> None:
     """X-07: a reader that knows the old place finds the new one."""
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(10, 100, 10):
-        kept.take(first, range(10))
-    run, contents, _ = kept.runs[QUEUE][0]
-    view = kept.database.view_at(kept.database.log.durable)
-    kept.cleaning.run()
-    kept.database.log.purge()
-    assert kept.index.contents(QUEUE, run, 0, 10) == contents
+        cleaner_stage.take(first, range(10))
+    run, contents, _ = cleaner_stage.runs[QUEUE][0]
+    view = cleaner_stage.database.view_at(cleaner_stage.database.log.durable)
+    cleaner_stage.cleaning.run()
+    cleaner_stage.database.log.purge()
+    assert cleaner_stage.index.contents(QUEUE, run, 0, 10) == contents
     view.close()
 
 
 def test_a_run_whose_position_is_gone_is_found_in_the_store_without_applying_anything(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    cleaner_stage: CleanerStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for first in range(0, 40, 4):
-        kept.publish(first, 4)
-    run, contents, _ = kept.runs[QUEUE][8]
-    kept.seal()
+        cleaner_stage.publish(first, 4)
+    run, contents, _ = cleaner_stage.runs[QUEUE][8]
+    cleaner_stage.seal()
     for first in (0, 4, 12, 16, 20, 24, 28, 32, 36):
-        kept.take(first, range(4))
-    assert kept.cleaning.run().files == 1
-    kept.database.log.purge()
-    kept.publish(100, 4)  # the store is behind again
-    assert run.block and kept.database.store.applied.epoch < kept.database.log.durable
-    monkeypatch.setattr(kept.database, "_unapplied", None)
-    monkeypatch.setattr(kept.database, "_now", None)
-    assert kept.index.contents(QUEUE, run, 0, run.count) == contents
+        cleaner_stage.take(first, range(4))
+    assert cleaner_stage.cleaning.run().files == 1
+    cleaner_stage.database.log.purge()
+    cleaner_stage.publish(100, 4)  # the store is behind again
+    assert run.block and cleaner_stage.database.store.applied.epoch < cleaner_stage.database.log.durable
+    monkeypatch.setattr(cleaner_stage.database, "_unapplied", None)
+    monkeypatch.setattr(cleaner_stage.database, "_latest", None)
+    assert cleaner_stage.index.contents(QUEUE, run, 0, run.count) == contents
 
 
-def test_a_file_that_is_not_yet_in_the_store_on_disk_is_not_judged(kept: Kept) -> None:
-    kept.publish(0, 10)
-    kept.take(0, range(10))
-    kept.database.log.rotate()
-    assert kept.cleaning.run().files == 0
+def test_a_file_that_is_not_yet_in_the_store_on_disk_is_not_judged(cleaner_stage: CleanerStage) -> None:
+    cleaner_stage.publish(0, 10)
+    cleaner_stage.take(0, range(10))
+    cleaner_stage.database.log.rotate()
+    assert cleaner_stage.cleaning.run().files == 0
 
 
-def test_a_damaged_file_stays_and_is_reported_and_the_others_are_cleaned(kept: Kept) -> None:
+def test_a_damaged_file_stays_and_is_reported_and_the_others_are_cleaned(cleaner_stage: CleanerStage) -> None:
     for first in (0, 10):
-        kept.publish(first, 10, place=QUEUE)
-        kept.publish(first, 40, place=OTHER)
-        kept.seal()
-    hurt, _ = kept.files()
-    record = kept.database.log.manifest.state.files[hurt]
-    handle = kept.stage.disk.open(join(DIRECTORY, "log", record.name), writable=True)
+        cleaner_stage.publish(first, 10, place=QUEUE)
+        cleaner_stage.publish(first, 40, place=OTHER)
+        cleaner_stage.seal()
+    hurt, _ = cleaner_stage.files()
+    record = cleaner_stage.database.log.manifest.state.files[hurt]
+    handle = cleaner_stage.stage.disk.open(join(DIRECTORY, "log", record.name), writable=True)
     handle.write_at(1000, [b"?" * 5000])
     handle.close()
-    kept.database.pointed.forget([hurt])
+    cleaner_stage.database.pointed.forget([hurt])
     for first in (0, 10):
-        kept.take(first, range(40), OTHER)
-    kept.cleaning.run()
-    assert kept.files() == [hurt]
-    assert list(kept.cleaning.damaged) == [hurt]
+        cleaner_stage.take(first, range(40), OTHER)
+    cleaner_stage.cleaning.run()
+    assert cleaner_stage.files() == [hurt]
+    assert list(cleaner_stage.cleaning.damaged) == [hurt]
 
 
 @pytest.mark.parametrize("model", list(CrashModel))
 def test_a_power_cut_behind_a_cleaning_leaves_everything(model: CrashModel) -> None:
-    kept = Kept()
+    cleaner_stage = CleanerStage()
     for first in range(0, 100, 10):
-        kept.publish(first, 10)
-    kept.seal()
+        cleaner_stage.publish(first, 10)
+    cleaner_stage.seal()
     for first in range(10, 100, 10):
-        kept.take(first, range(10))
-    kept.cleaning.run()
-    kept.database.log.purge()
-    kept.database.abandon()
-    kept.stage.crash(model, 3)
-    kept.open()
-    kept.check()
+        cleaner_stage.take(first, range(10))
+    cleaner_stage.cleaning.run()
+    cleaner_stage.database.log.purge()
+    cleaner_stage.database.abandon()
+    cleaner_stage.stage.crash(model, 3)
+    cleaner_stage.open()
+    cleaner_stage.check()
 
 
-def test_a_census_is_due_after_a_start_and_when_enough_has_died(kept: Kept) -> None:
-    kept.publish(0, 10)
-    assert not kept.cleaning.is_due()  # nothing is sealed
-    kept.seal()
-    assert kept.cleaning.is_due()
-    kept.cleaning.run()
-    assert not kept.cleaning.is_due()
-    kept.cleaning.note_dead(1 << 20)
-    assert kept.cleaning.is_due()
+def test_a_liveness_scan_is_due_after_a_start_and_when_enough_has_died(cleaner_stage: CleanerStage) -> None:
+    cleaner_stage.publish(0, 10)
+    assert not cleaner_stage.cleaning.is_due()  # nothing is sealed
+    cleaner_stage.seal()
+    assert cleaner_stage.cleaning.is_due()
+    cleaner_stage.cleaning.run()
+    assert not cleaner_stage.cleaning.is_due()
+    cleaner_stage.cleaning.note_dead(1 << 20)
+    assert cleaner_stage.cleaning.is_due()

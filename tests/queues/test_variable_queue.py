@@ -71,7 +71,7 @@ def test_vq_06_the_limit_for_embedding_is_an_option(size: int) -> None:
     assert [bool(run.stored) for run in runs_on_disk(stage)] == [size >= 100]
 
 
-def test_contents_for_several_queues_go_to_the_store_whatever_their_size() -> None:
+def test_contents_for_several_queues_go_to_the_store_at_any_size() -> None:
     stage = VariableStage()
     batch = stage.begin()
     stage.queue.publish(Publication([b"a", b"b"], fan_out=2), batch)
@@ -96,7 +96,7 @@ def test_runs_are_cut_at_so_many_messages_and_so_many_bytes() -> None:
     check(stage.queue)
 
 
-def test_vq_03_everything_the_seed_keeps_of_a_message_can_be_asked_for() -> None:
+def test_vq_03_every_stored_field_of_a_message_can_be_read() -> None:
     """VQ-03: seq_id, msg_id, msg, is_persistent, is_delivered, msg_in_store, index_on_disk, persist_to, msg_props."""
     stage = VariableStage()
     stage.backing.put(b"small", expires_ms=5, published_ms=4)
@@ -304,7 +304,7 @@ def test_transient_messages_that_were_acknowledged_together_with_others_cannot_b
     assert stage.queue.has_diverged
 
 
-def test_a_queue_whose_drop_was_not_written_refuses_to_go_on() -> None:
+def test_a_queue_whose_drop_was_not_written_refuses_to_continue() -> None:
     stage = VariableStage()
     stage.backing.put(*numbered(0, 3))
     tags = tags_of(stage.backing.get(2))

@@ -1,8 +1,8 @@
-"""The power is cut at every file operation of a collection, and of what goes on beside it.
+"""The power is cut at every file operation of a collection, and of the work beside it.
 
     publish, seal, dequeue ─▶ │ collect, purge, collect the copies, purge ∥ a reader ∥ a publisher │
 
-The life is played once to count its steps, then once for each step from the mark on at which the power goes. What is
+It is played once to count its steps, then once for each step from the mark on at which the power goes. What is
 left of the disk is judged by each crash model: every message that was acknowledged and is not gone is there, whole, and
 stays so when the collector, after the restart, has done all that there is to do. `check_state(seed, step)` plays one.
 """
@@ -87,7 +87,7 @@ class Life:
                 promise.check(stage, promise.run)
 
     def collect(self, stage: StoreStage) -> None:
-        """Collect, let the files go, let some copies die, collect those."""
+        """Collect, release the files, dequeue some copies, collect those."""
         assert stage.collect().released
         stage.log.purge()
         stage.seal()
@@ -163,8 +163,8 @@ def test_the_power_can_go_at_any_step_of_a_collection(part: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30, 60))
-def test_readers_get_what_was_written_however_the_threads_take_turns(seed: int) -> None:
-    """GC-04, MS-08: a reader and a publisher beside the collector, who may be interrupted at each file operation."""
+def test_readers_get_what_was_written_in_every_interleaving(seed: int) -> None:
+    """GC-04, MS-08: a reader and a publisher beside the collector, which may be interrupted at each file operation."""
     crash = CrashStage(Mode.NOTIFY)
     life = Life(crash)
     crash.play(seed, life.body)

@@ -49,13 +49,13 @@ def after(seconds: float, worker_seconds: float, *collectors: Counting) -> list[
     return threads.run(body)
 
 
-def test_garbage_is_looked_for_now_and_then() -> None:
+def test_garbage_collection_is_periodic() -> None:
     collector = Counting()
     assert after(11.0, 5.0, collector) == []
     assert collector.passes == 2
 
 
-def test_a_turn_continues_as_long_as_files_can_go() -> None:
+def test_a_pass_continues_as_long_as_files_can_be_deleted() -> None:
     one, other = Counting([1, 2], [3]), Counting([4])
     after(6.0, 5.0, one, other)
     assert (one.passes, other.passes) == (3, 2)
@@ -73,7 +73,7 @@ def test_an_error_is_reported_and_tried_again_and_forgotten_when_it_is_mended() 
     assert after(11.0, 5.0, Counting(failures=1)) == []
 
 
-def test_a_worker_that_is_rung_looks_at_once() -> None:
+def test_a_worker_that_is_notified_checks_immediately() -> None:
     threads = SteppedThreads(4)
     collector = Counting([1])
 

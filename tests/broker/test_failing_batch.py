@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.faulty_queue import Faults
 from tests.broker.stage import BrokerStage
-from tests.broker.test_request_batch_turn import Reader, Sender, TurnStage
+from tests.broker.test_request_batch import BatchStage, Reader, Sender
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.errors import QueueDown
@@ -23,7 +23,7 @@ from warren.queues.variable_queue import VariableQueue
 CHAIN = 450
 
 
-class FailingStage(TurnStage):
+class FailingStage(BatchStage):
     """The backing queue of `weak` fails as `faults` asks."""
 
     def __init__(self) -> None:
@@ -158,11 +158,11 @@ def test_what_was_fetched_before_a_queue_failed_is_fetched_again(stage: FailingS
     stage.broker.put(b"old", to="idle")
     stage.broker.put(b"old", to="weak")
     stage.faults.always["fetch"] = RuntimeError("a defect")
-    got: list[GetResult | WarrenError] = []
-    stage.batch.get(stage.broker.vhost.find_queue("idle"), False, got.append)
+    results: list[GetResult | WarrenError] = []
+    stage.batch.get(stage.broker.vhost.find_queue("idle"), False, results.append)
     stage.batch.get(stage.broker.vhost.find_queue("weak"), False, lambda outcome: None)
     stage.end()
-    [found] = got
+    [found] = results
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
     assert stage.counts("idle") == (0, 1)
 
@@ -190,18 +190,18 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
 def test_gets_of_other_queues_are_answered_once(stage: FailingStage) -> None:
     stage.broker.put(b"old", to="idle")
     stage.faults.always["publish"] = RuntimeError("a defect")
-    got: list[GetResult | WarrenError] = []
+    results: list[GetResult | WarrenError] = []
     failed: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", to=stage.route("weak"))
-    stage.batch.get(stage.broker.vhost.find_queue("idle"), True, got.append)
+    stage.batch.get(stage.broker.vhost.find_queue("idle"), True, results.append)
     stage.batch.get(stage.broker.vhost.find_queue("weak"), True, failed.append)
     stage.end()
-    [found], [error] = got, failed
+    [found], [error] = results, failed
     assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"old"]]
     assert isinstance(error, QueueDown)
 
 
-def test_a_queue_that_has_failed_serves_the_next_turn(stage: FailingStage) -> None:
+def test_a_queue_that_has_failed_serves_the_next_batch(stage: FailingStage) -> None:
     stage.faults.once["publish"] = RuntimeError("a defect")
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("weak"))

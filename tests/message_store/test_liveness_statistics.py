@@ -7,7 +7,7 @@ from warren.message_store.liveness import FileStatistics
 THREE, FIVE, SIX = FileNumber(3), FileNumber(5), FileNumber(6)
 
 
-def ledger_of(*files: FileNumber) -> FileStatistics:
+def statistics_of(*files: FileNumber) -> FileStatistics:
     statistics = FileStatistics(SystemThreads().condition())
     statistics.begin(max(files))
     statistics.update(files)
@@ -16,7 +16,7 @@ def ledger_of(*files: FileNumber) -> FileStatistics:
 
 def test_the_earliest_unit_in_use_is_that_of_the_first_file() -> None:
     """MR-11: an ordered map; the first is found at once, whatever is behind it."""
-    statistics = ledger_of(THREE, FIVE, SIX)
+    statistics = statistics_of(THREE, FIVE, SIX)
     assert statistics.earliest() == lsn_of(THREE, 0), "it is not counted"
     for number in (SIX, FIVE, THREE):
         statistics.counted(number, 100, 60, lsn_of(number, 96))
@@ -29,8 +29,8 @@ def test_the_earliest_unit_in_use_is_that_of_the_first_file() -> None:
     assert statistics.earliest() is None
 
 
-def test_half_is_not_more_than_half_and_nothing_counts_before_a_census() -> None:
-    statistics = ledger_of(THREE)
+def test_half_is_not_more_than_half_and_nothing_counts_before_a_liveness_scan() -> None:
+    statistics = statistics_of(THREE)
     assert not statistics.files()[THREE].is_half_garbage and statistics.files()[THREE].is_to_be_counted
     for live, is_fit in ((51, False), (50, False), (49, True), (0, True)):
         statistics.counted(THREE, 100, live, Lsn(1) if live else None)
@@ -38,9 +38,9 @@ def test_half_is_not_more_than_half_and_nothing_counts_before_a_census() -> None
         assert (notes.is_half_garbage, notes.is_empty, notes.is_to_be_counted) == (is_fit, live == 0, False)
 
 
-def test_a_new_file_is_counted_only_if_something_in_it_was_noted_or_nobody_knows() -> None:
-    """A census reads the whole file: one in which all is alive need not be read to learn that."""
-    statistics = ledger_of(THREE)
+def test_a_new_file_is_counted_only_if_something_in_it_was_noted_or_it_is_unknown() -> None:
+    """A liveness scan reads the whole file: one in which all is alive need not be read to learn that."""
+    statistics = statistics_of(THREE)
     assert statistics.files()[THREE].is_to_be_counted, "it was there before we were"
     statistics.update([THREE, FIVE])
     assert not statistics.files()[FIVE].is_to_be_counted
@@ -56,7 +56,7 @@ def test_a_new_file_is_counted_only_if_something_in_it_was_noted_or_nobody_knows
 
 def test_of_a_deleted_queue_its_own_files_are_noted_and_those_of_an_earlier_life_are_doubtful() -> None:
     ours, theirs = QueueId(1), QueueId(2)
-    statistics = ledger_of(THREE)
+    statistics = statistics_of(THREE)
     statistics.counted(THREE, 100, 100, Lsn(1))
     statistics.wrote(THREE, [theirs], 10)
     statistics.wrote(FIVE, [ours], 60)
@@ -75,13 +75,13 @@ def test_of_a_deleted_queue_its_own_files_are_noted_and_those_of_an_earlier_life
 
 
 def test_a_file_that_has_gone_is_not_taken_for_one_that_will_come() -> None:
-    statistics = ledger_of(FIVE)
+    statistics = statistics_of(FIVE)
     statistics.update([])
     assert not statistics.knows(FIVE) and statistics.knows(SIX)
 
 
-def test_what_is_noted_asks_for_a_census_when_it_would_change_something() -> None:
-    statistics = ledger_of(THREE)
+def test_notes_request_a_liveness_scan_when_it_would_change_something() -> None:
+    statistics = statistics_of(THREE)
     statistics.counted(THREE, 100, 90, Lsn(1))
     for noted, is_due in ((30, False), (10, False), (1, True)):
         statistics.note_dead(THREE, noted)
@@ -94,7 +94,7 @@ def test_what_is_noted_asks_for_a_census_when_it_would_change_something() -> Non
 
 
 def test_what_is_noted_of_a_file_that_is_still_written_to_is_kept_until_it_is_sealed() -> None:
-    statistics = ledger_of(THREE)
+    statistics = statistics_of(THREE)
     statistics.note_dead(FIVE, 40)
     assert statistics.knows(FIVE) and statistics.knows(THREE) and not statistics.knows(FileNumber(2))
     statistics.update([THREE, FIVE])
@@ -105,15 +105,15 @@ def test_what_is_noted_of_a_file_that_is_still_written_to_is_kept_until_it_is_se
     assert statistics.files()[SIX].noted_bytes == 9
 
 
-def test_a_note_that_a_census_has_not_found_is_kept_for_the_next_and_then_forgotten() -> None:
+def test_a_note_that_a_liveness_scan_has_not_found_stays_for_the_next_and_is_then_dropped() -> None:
     """A release is noted before it is durable, and a scan sees only what is durable."""
-    statistics = ledger_of(THREE)
+    statistics = statistics_of(THREE)
     statistics.note_dead(THREE, 100)
     statistics.counted(THREE, 100, 100, Lsn(1))
     assert statistics.files()[THREE].is_to_be_counted
     statistics.counted(THREE, 100, 0, None)
     assert statistics.files()[THREE].is_empty
-    other = ledger_of(FIVE)
+    other = statistics_of(FIVE)
     other.note_dead(FIVE, 100)
     other.counted(FIVE, 100, 100, Lsn(1))
     other.counted(FIVE, 100, 100, Lsn(1))
@@ -121,7 +121,7 @@ def test_a_note_that_a_census_has_not_found_is_kept_for_the_next_and_then_forgot
 
 
 def test_damage_is_remembered() -> None:
-    statistics = ledger_of(THREE, FIVE)
+    statistics = statistics_of(THREE, FIVE)
     statistics.is_damaged(THREE, "torn")
     statistics.update([THREE, FIVE])
     assert [notes.damage for notes in statistics.files().values()] == ["torn", ""]

@@ -1,4 +1,4 @@
-"""Queues that fail are made again while the others serve."""
+"""Queues that fail are restarted while the others serve."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stage() -> Iterator[FaultyStage]:
 
 
 def test_a_queue_that_fails_is_made_again_and_has_what_was_durable(stage: FaultyStage) -> None:
-    """QP-05: whoever asked is told; then it serves again, pending messages ready and flagged."""
+    """QP-05: the caller gets the error; then the queue serves again, pending messages ready and flagged."""
     stage.put(b"1", b"2", b"3", to="weak")
     taken = stage.take("weak")
     stage.faults.once["fetch"] = RuntimeError("a bug")
@@ -50,7 +50,7 @@ def test_a_queue_that_fails_is_made_again_and_has_what_was_durable(stage: Faulty
     again = stage.take("weak", 5)
     assert bodies(again) == [b"1", b"2", b"3"]
     assert {each.is_redelivered for each in again.fetched} == {True}
-    with pytest.raises(NotYours, match="made again"):  # a tag of the life before
+    with pytest.raises(NotYours, match="made again"):  # a tag of the former incarnation
         stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
     assert stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(again)) == 3
     assert "a bug" in stage.vhost.problems[0]
@@ -64,10 +64,10 @@ def test_the_others_serve_all_along(stage: FaultyStage) -> None:
         with pytest.raises(QueueDown):
             stage.get("weak")
         assert stage.get("strong") == [b"%d" % batch]
-    assert stage.faults.made == 1 + 3
+    assert stage.faults.created_count == 1 + 3
 
 
-def test_a_queue_that_fails_too_often_stays_down_and_says_why(stage: FaultyStage) -> None:
+def test_a_queue_that_fails_too_often_stays_down_and_reports_the_reason(stage: FaultyStage) -> None:
     stage.put(b"1", to="weak")
     for _ in range(4):
         stage.faults.once["fetch"] = RuntimeError("a bug")
@@ -107,7 +107,7 @@ def test_a_start_that_fails_is_tried_again(stage: FaultyStage) -> None:
         stage.get("weak")
 
 
-def test_who_waits_is_told(stage: FaultyStage) -> None:
+def test_a_waiting_getter_gets_the_error(stage: FaultyStage) -> None:
     weak, waiter = stage.vhost.find_queue("weak"), Waiter()
     stage.queue_api.wait(weak, waiter)
     stage.faults.once["publish"] = RuntimeError("a bug")
@@ -120,7 +120,7 @@ def test_who_waits_is_told(stage: FaultyStage) -> None:
 
 
 def test_what_several_queues_were_to_get_is_in_none_of_them(stage: FaultyStage) -> None:
-    """All that were touched are made again: none may be ahead of the log. It counts against the culprit only."""
+    """All queues involved are restarted: none may be ahead of the log. Only the failing queue counts a failure."""
     stage.put(b"before", to="strong")
     for _ in range(4):
         stage.faults.once["publish"] = RuntimeError("a bug")
@@ -155,15 +155,15 @@ def test_a_refusal_is_no_failure(stage: FaultyStage) -> None:
     for _ in range(5):
         with pytest.raises(NotYours):
             stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
-    assert (stage.faults.made, stage.vhost.problems) == (1, [])
+    assert (stage.faults.created_count, stage.vhost.problems) == (1, [])
 
 
-def test_what_cannot_be_read_is_told_and_the_queue_goes_on(stage: FaultyStage) -> None:
+def test_an_unreadable_message_is_reported_and_the_queue_continues(stage: FaultyStage) -> None:
     """Out of the way of what stands behind it, kept as it is, and there again at the next start."""
     stage.put(b"1", b"2", to="weak")
     stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
     assert stage.get("weak") == [b"2"]
-    assert (stage.faults.made, len(stage.vhost.problems)) == (1, 1)
+    assert (stage.faults.created_count, len(stage.vhost.problems)) == (1, 1)
     assert "message 0 is set aside" in stage.vhost.problems[0]
     assert "its block is torn (file at byte 7)" in stage.vhost.problems[0]
     stage.down()
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_told_and_the_queue_goes_on(stage: FaultyStage) -
     assert stage.get("weak") == [b"1"]
 
 
-def test_what_cannot_be_read_nor_set_aside_is_told_to_who_asks(stage: FaultyStage) -> None:
+def test_a_message_neither_readable_nor_set_aside_is_reported_to_the_getter(stage: FaultyStage) -> None:
     stage.kinds["plain"] = lambda wanted: stage.faults.over(MemoryQueue())
     stage.down()
     stage.up()
@@ -188,7 +188,7 @@ def test_what_cannot_be_read_nor_set_aside_is_told_to_who_asks(stage: FaultyStag
     assert stage.get("plain") == [b"2"]
 
 
-def test_who_waits_gets_what_stands_behind_what_cannot_be_read(stage: FaultyStage) -> None:
+def test_a_waiting_getter_gets_the_message_behind_an_unreadable_one(stage: FaultyStage) -> None:
     weak, waiter = stage.vhost.find_queue("weak"), Waiter()
     stage.queue_api.wait(weak, waiter)
     stage.faults.once["fetch"] = Damage("its block is torn", "file", 7)
@@ -213,7 +213,7 @@ def test_a_restart_that_raises_is_an_alarm_and_the_queue_is_down(stage: FaultySt
     queue = handle.serving()
     queue.fail(RuntimeError("a bug"))
 
-    def fail(told: str) -> None:
+    def fail(text: str) -> None:
         raise ValueError("a defect")
 
     supervisor._report_problem = fail

@@ -1,4 +1,4 @@
-"""What all clients asked for, done in one piece of work."""
+"""Request batch: the requests of all clients, executed as one unit of work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warren.queues.backing_queue import Fetched
 
 
 class Sender:
-    """Remembers what was refused. Is a `Publisher`."""
+    """Records refused messages. Is a `Publisher`."""
 
     def __init__(self) -> None:
         self.nacks: list[tuple[int, int]] = []
@@ -29,7 +29,7 @@ class Sender:
 
 
 class Reader(Taker):
-    """A consumer that remembers contents and flags."""
+    """A consumer that records contents and flags."""
 
     def __init__(self, room: int, is_auto_ack: bool = False) -> None:
         super().__init__(room)
@@ -45,7 +45,7 @@ class Reader(Taker):
         self.contents += [content for each in fetched for content in each.slice.contents or []]
 
 
-class TurnStage:
+class BatchStage:
     def __init__(self, broker: BrokerStage | None = None) -> None:
         self.broker = (broker or BrokerStage()).up()
         self.woken = 0
@@ -85,13 +85,13 @@ class TurnStage:
 
 
 @pytest.fixture
-def stage() -> Iterator[TurnStage]:
-    stage = TurnStage()
+def stage() -> Iterator[BatchStage]:
+    stage = BatchStage()
     yield stage
     stage.broker.down()
 
 
-def test_messages_of_many_clients_to_one_place_are_one_run(stage: TurnStage) -> None:
+def test_messages_of_many_clients_to_one_place_are_one_run(stage: BatchStage) -> None:
     stage.broker.queue("jobs")
     route = stage.route("jobs")
     for number in range(100):
@@ -102,7 +102,7 @@ def test_messages_of_many_clients_to_one_place_are_one_run(stage: TurnStage) -> 
     assert stage.runs("jobs") == [[b"%d" % number for number in range(100)]]
 
 
-def test_what_one_client_sends_keeps_its_order(stage: TurnStage) -> None:
+def test_what_one_client_sends_keeps_its_order(stage: BatchStage) -> None:
     """Its third message could join the group of the first: the second would be behind it then."""
     stage.broker.queue("jobs")
     sender, other, route = Sender(), Sender(), stage.route("jobs")
@@ -116,7 +116,7 @@ def test_what_one_client_sends_keeps_its_order(stage: TurnStage) -> None:
     assert sorted(found) == [b"1", b"2", b"3", b"a"]
 
 
-def test_everything_of_a_turn_is_one_session(stage: TurnStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_of_a_batch_is_one_session(stage: BatchStage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.broker.queue("jobs")
     stage.broker.queue("copies")
     stage.broker.put(b"old", to="jobs")
@@ -140,7 +140,7 @@ def test_everything_of_a_turn_is_one_session(stage: TurnStage, monkeypatch: pyte
     assert (reader.contents, stage.runs("jobs"), stage.runs("copies")) == ([b"new"], [[b"new"]], [])
 
 
-def test_a_full_queue_refuses_what_does_not_fit_and_the_others_get_it(stage: TurnStage) -> None:
+def test_a_full_queue_refuses_what_does_not_fit_and_the_others_get_it(stage: BatchStage) -> None:
     """QP-08"""
     stage.broker.queue("small", max_length=3, overflow=Overflow.REJECT_PUBLISH)
     stage.broker.queue("large")
@@ -153,8 +153,8 @@ def test_a_full_queue_refuses_what_does_not_fit_and_the_others_get_it(stage: Tur
     assert stage.runs("large") == [[b"1", b"2", b"3", b"4", b"5"]]
 
 
-def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: TurnStage) -> None:
-    """QP-08: what is given back may stand above the limit. Found by the simulator: a confirmed message was dropped."""
+def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: BatchStage) -> None:
+    """QP-08: requeued messages may exceed the limit. Found by the simulator: a confirmed message was dropped."""
     stage.broker.queue("small", max_length=1, overflow=Overflow.REJECT_PUBLISH)
     route, reader, sender = stage.route("small"), Reader(1), Sender()
     stage.consume("small", reader)
@@ -170,14 +170,14 @@ def test_a_queue_that_refuses_lets_nothing_go_that_it_took(stage: TurnStage) -> 
     assert sender.nacks == [(3, 1)]
 
 
-def test_over_the_limit_the_oldest_go_in_the_same_turn(stage: TurnStage) -> None:
+def test_over_the_limit_the_oldest_are_removed_in_the_same_batch(stage: BatchStage) -> None:
     stage.broker.queue("last", max_length=2)
     stage.publish(Sender(), 1, b"1", b"2", b"3", to=stage.route("last"))
     stage.end()
     assert stage.runs("last") == [[b"2", b"3"]]
 
 
-def test_a_consumer_is_served_before_the_limit_is_judged(stage: TurnStage) -> None:
+def test_a_consumer_is_served_before_the_limit_is_judged(stage: BatchStage) -> None:
     stage.broker.queue("last", max_length=1)
     reader = Reader(2)
     stage.consume("last", reader)
@@ -186,7 +186,7 @@ def test_a_consumer_is_served_before_the_limit_is_judged(stage: TurnStage) -> No
     assert (reader.contents, stage.runs("last")) == ([b"1", b"2"], [[b"3"]])
 
 
-def test_what_has_expired_is_not_handed_out(stage: TurnStage) -> None:
+def test_what_has_expired_is_not_handed_out(stage: BatchStage) -> None:
     """QP-07"""
     stage.broker.queue("news")
     now_ms = stage.broker.clock.wall_ns() // 1_000_000
@@ -203,7 +203,7 @@ def test_what_has_expired_is_not_handed_out(stage: TurnStage) -> None:
     assert reader.contents == [b"stays", b"stays too"]
 
 
-def test_tags_of_an_earlier_life_are_passed_over(stage: TurnStage) -> None:
+def test_tags_of_an_earlier_life_are_passed_over(stage: BatchStage) -> None:
     handle = stage.broker.queue("jobs")
     stage.broker.put(b"1", to="jobs")
     delivery = stage.broker.take("jobs")
@@ -212,7 +212,7 @@ def test_tags_of_an_earlier_life_are_passed_over(stage: TurnStage) -> None:
     assert handle.queue is not None and handle.queue.backing.pending_count == 1
 
 
-def test_what_is_rejected_goes_to_the_dead_letters_in_the_same_session(stage: TurnStage) -> None:
+def test_what_is_rejected_goes_to_the_dead_letters_in_the_same_session(stage: BatchStage) -> None:
     stage.broker.queue("dead")
     handle = stage.broker.queue("jobs", dead_letter="dead")
     stage.broker.put(b"1", b"2", to="jobs")
@@ -222,7 +222,7 @@ def test_what_is_rejected_goes_to_the_dead_letters_in_the_same_session(stage: Tu
     assert (stage.runs("dead"), stage.runs("jobs")) == ([[b"1", b"2"]], [])
 
 
-def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None:
+def test_requeued_messages_come_again_where_they_stood(stage: BatchStage) -> None:
     handle = stage.broker.queue("jobs")
     stage.broker.put(b"1", b"2", b"3", to="jobs")
     reader = Reader(2)
@@ -239,19 +239,19 @@ def test_requeued_messages_come_again_where_they_stood(stage: TurnStage) -> None
     assert [each.is_redelivered for each in reader.fetched] == [False, True, False]
 
 
-def test_a_get_comes_after_what_was_published_in_the_same_turn(stage: TurnStage) -> None:
+def test_a_get_comes_after_what_was_published_in_the_same_batch(stage: BatchStage) -> None:
     handle = stage.broker.queue("jobs")
-    got: list[GetResult | WarrenError] = []
+    results: list[GetResult | WarrenError] = []
     stage.publish(Sender(), 1, b"1", b"2", to=stage.route("jobs"))
-    stage.batch.get(handle, True, got.append)
+    stage.batch.get(handle, True, results.append)
     stage.end()
-    [found] = got
-    assert isinstance(found, GetResult) and found.remaining == 1
+    [found] = results
+    assert isinstance(found, GetResult) and found.left == 1
     assert [each.slice.contents for each in found.fetched] == [[b"1"]]
     assert handle.queue is not None and handle.queue.backing.pending_count == 0
 
 
-def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) -> None:
+def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: BatchStage) -> None:
     handle = stage.broker.queue("gone")
     stage.broker.queue("stays")
     route, sender = stage.route("gone", "stays"), Sender()
@@ -261,12 +261,12 @@ def test_a_queue_that_was_deleted_in_this_moment_is_not_there(stage: TurnStage) 
     assert (sender.nacks, stage.runs("stays")) == ([], [[b"1"]])
 
 
-def test_a_turn_in_which_nothing_was_asked_does_nothing(stage: TurnStage) -> None:
+def test_an_empty_batch_does_nothing(stage: BatchStage) -> None:
     assert stage.end() == BatchResult(Epoch(0), None, 0)
 
 
-def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage) -> None:
-    """QP-07: there is more of it than one session lets go of."""
+def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: BatchStage) -> None:
+    """QP-07: there is more of it than one session removes."""
     handle = stage.broker.queue("news")
     now_ms = stage.broker.clock.wall_ns() // 1_000_000
     route, count = stage.route("news"), 2 * STEP_MESSAGES + 1
@@ -274,28 +274,28 @@ def test_a_get_waits_until_everything_that_has_expired_is_gone(stage: TurnStage)
     stage.publish(Sender(), 1, b"stays", to=route)
     stage.end()
     stage.broker.clock.advance_ns(100_000_000)
-    got: list[GetResult | WarrenError] = []
-    stage.batch.get(handle, True, got.append)
-    turns = 0
-    while not got:
+    results: list[GetResult | WarrenError] = []
+    stage.batch.get(handle, True, results.append)
+    batches = 0
+    while not results:
         stage.end()
-        turns += 1
-    [found] = got
-    assert isinstance(found, GetResult) and turns > 1
+        batches += 1
+    [found] = results
+    assert isinstance(found, GetResult) and batches > 1
     assert [each.slice.contents for each in found.fetched] == [[b"stays"]]
 
 
-def over_the_limit(stage: TurnStage) -> None:
+def over_the_limit(stage: BatchStage) -> None:
     stage.broker.queue("jobs", max_length=1, dead_letter="dead")
     stage.publish(Sender(), 1, b"1", b"2", to=stage.route("jobs"))
 
 
-def refused(stage: TurnStage) -> None:
+def refused(stage: BatchStage) -> None:
     stage.broker.queue("jobs", max_length=1, overflow=Overflow.REJECT_PUBLISH_DLX, dead_letter="dead")
     stage.publish(Sender(), 1, b"2", b"1", to=stage.route("jobs"))
 
 
-def expired(stage: TurnStage) -> None:
+def expired(stage: BatchStage) -> None:
     stage.broker.queue("jobs", dead_letter="dead")
     now_ms = stage.broker.clock.wall_ns() // 1_000_000
     stage.publish(Sender(), 1, b"1", to=stage.route("jobs"), expires_ms=now_ms + 50)
@@ -304,7 +304,7 @@ def expired(stage: TurnStage) -> None:
     stage.broker.clock.advance_ns(100_000_000)
 
 
-def given_back_too_often(stage: TurnStage) -> None:
+def given_back_too_often(stage: BatchStage) -> None:
     handle = stage.broker.queue("jobs", delivery_limit=0, queue_type="quorum", dead_letter="dead")
     stage.broker.put(b"1", b"2", to="jobs")
     delivery = stage.broker.take("jobs")
@@ -312,26 +312,26 @@ def given_back_too_often(stage: TurnStage) -> None:
 
 
 @pytest.mark.parametrize("prepare", [over_the_limit, refused, expired, given_back_too_often])
-def test_what_must_be_moved_has_moved_at_the_end_of_the_turn(
-    stage: TurnStage, prepare: Callable[[TurnStage], None]
+def test_what_must_be_moved_has_moved_at_the_end_of_the_batch(
+    stage: BatchStage, prepare: Callable[[BatchStage], None]
 ) -> None:
     """In a second unit of work, with the locks of the targets; a get of that queue comes behind it."""
     stage.broker.queue("dead")
     prepare(stage)
-    got: list[GetResult | WarrenError] = []
-    is_got = prepare is expired or prepare is given_back_too_often
-    if is_got:
-        stage.batch.get(stage.broker.vhost.find_queue("jobs"), True, got.append)
+    results: list[GetResult | WarrenError] = []
+    is_fetched = prepare is expired or prepare is given_back_too_often
+    if is_fetched:
+        stage.batch.get(stage.broker.vhost.find_queue("jobs"), True, results.append)
     done = stage.end()
     assert done.error is None and done.epoch
     assert stage.runs("dead") == [[b"1"]]
-    if is_got:
-        [found] = got
+    if is_fetched:
+        [found] = results
         assert isinstance(found, GetResult) and [each.slice.contents for each in found.fetched] == [[b"2"]]
 
 
-def test_contents_are_released_with_their_turn(stage: TurnStage) -> None:
-    """A turn may be the last one for a while: what it published must not stay in memory until the next."""
+def test_contents_are_released_with_their_batch(stage: BatchStage) -> None:
+    """A batch may be the last one for a while: its contents must not stay in memory until the next."""
     stage.broker.queue("jobs")
     stage.publish(Sender(), 1, b"1", to=stage.route("jobs"))
     stage.end()

@@ -1,4 +1,4 @@
-"""Reading contents: by what the run says, without the store."""
+"""Reading contents: by the location in the run, without the store."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_of_a_large_content_only_the_wanted_chunks_are_read() -> None:
     assert reader.reads - before == 10
 
 
-def test_contents_can_be_read_before_they_have_left_memory() -> None:
+def test_contents_can_be_read_before_they_are_written() -> None:
     stage = StoreStage()
     batch = stage.queues.begin()
     run = stage.submit(Publication([content(1), content(2, 4000)]), A, batch)
@@ -129,7 +129,7 @@ def test_words_that_do_not_fit_the_run_are_damage_and_nothing_is_served() -> Non
         stage.store.read(encode_stored([unit._replace(places=unit.places * 2)], CHUNK_BYTES), 400, 0, 2)
 
 
-def test_contents_whose_file_is_gone_and_that_nobody_moved_are_reported_as_lost() -> None:
+def test_contents_whose_file_is_gone_and_that_were_not_moved_are_reported_as_lost() -> None:
     stage = StoreStage()
     run = stage.publish([content(1)], A)[A]
     stage.seal()

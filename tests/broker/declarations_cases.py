@@ -1,11 +1,11 @@
-"""What is asked of a vhost, case by case: some steps that are fine, and a last one whose answer is compared.
+"""Requests to a vhost, case by case: some valid steps, and a last one whose answer is compared.
 
     a, b    connections of guest, who may do everything
-    n       of ann: she configures what has a c in its name, writes what has a w, reads what has an r
+    n       of ann: configure for names with a c, write for names with a w, read for names with an r
     t       of tom, who may do everything, but read from the exchange `topics` only by keys that begin with `ok`
 
-The answers expected stand in expected_topology.tsv: RabbitMQ 3.10.8 has given them (`ask_topology`). In them a random
-name reads `amq.gen-*`. A `~` at the end of an answer says that what follows in RabbitMQ's is said in other words by us.
+The expected answers are in expected_topology.tsv, recorded from RabbitMQ 3.10.8 (`declarations_replay`). A random name
+reads `amq.gen-*` there. A `~` at the end of an answer: the rest of RabbitMQ's text differs in wording from Warren's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Action = Method | Publish | Consume
 class By(NamedTuple):
     """By another connection than a."""
 
-    who: str
+    client_name: str
     action: Action
 
 

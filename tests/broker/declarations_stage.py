@@ -1,12 +1,12 @@
-"""A served vhost on a memory disk, and clients who ask for queues, exchanges and bindings."""
+"""A served vhost on a memory disk, and clients that declare queues, exchanges and bindings."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from tests.broker.declarations_cases import Action, By, Consume, Publish, Step
 from tests.broker.stage import BrokerStage
-from tests.broker.topology_cases import Action, By, Consume, Publish, Step
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, is_hard, reply_text
 from warren.amqp.methods import Method
@@ -50,23 +50,23 @@ class Idle:
         """Ignored."""
 
 
-class TopologyStage(BrokerStage):
-    """`up`, then `ask`."""
+class DeclarationsStage(BrokerStage):
+    """`up`, then `request`."""
 
-    def up(self) -> TopologyStage:
+    def up(self) -> DeclarationsStage:
         super().up()
         self.counts = MessageCounters()
         self.declarations = Declarations(self.vhost, self.counts)
         self.clients: dict[str, Client] = {}
         return self
 
-    def client(self, who: str = "a") -> Client:
-        if who not in self.clients:
-            self.clients[who] = Client(USERS[who], Owner(f"connection {who}"))
-        return self.clients[who]
+    def client(self, client_name: str = "a") -> Client:
+        if client_name not in self.clients:
+            self.clients[client_name] = Client(USERS[client_name], Owner(f"connection {client_name}"))
+        return self.clients[client_name]
 
-    def ask(self, method: Method, who: str = "a") -> Method | None:
-        return self.declarations.answer(self.client(who), method)
+    def request(self, method: Method, client_name: str = "a") -> Method | None:
+        return self.declarations.answer(self.client(client_name), method)
 
     def consume(self, name: str) -> tuple[QueueHandle, Idle]:
         handle, consumer = self.vhost.find_queue(name), Idle()
@@ -81,9 +81,9 @@ class TopologyStage(BrokerStage):
 
     def step(self, step: Step) -> str:
         """The answer to a client, as written in the table of expected answers."""
-        who, action = step if isinstance(step, By) else ("a", step)
+        client_name, action = step if isinstance(step, By) else ("a", step)
         try:
-            return answer_line(self._done(action, who))
+            return answer_line(self._done(action, client_name))
         except PeerError as error:
             text = reply_text(error.code, error.explanation)
             return shown(f"{'hard' if is_hard(error.code) else 'soft'} {error.code.value} {text}")
@@ -106,7 +106,7 @@ class TopologyStage(BrokerStage):
         with self.storage.catalog.reading() as connection:
             names = [row.name for row in exchanges.every(connection, self.vhost.row.id)]
         for name in [each for each in names if each and not each.startswith("amq.")]:
-            self.ask(methods.ExchangeDelete(exchange=name))
+            self.request(methods.ExchangeDelete(exchange=name))
         self.check()
 
     def check(self) -> None:
@@ -133,14 +133,14 @@ class TopologyStage(BrokerStage):
         with self.storage.catalog.reading() as connection:
             return {row.name: row.id for row in queues.every(connection, self.vhost.row.id)}
 
-    def _done(self, action: Action, who: str) -> Method | None:
+    def _done(self, action: Action, client_name: str) -> Method | None:
         if isinstance(action, Publish):
             self.put(*[b"m"] * action.messages, to=action.queue)
             return None
         if isinstance(action, Consume):
             self.consume(action.queue)
             return None
-        return self.ask(action, who)
+        return self.request(action, client_name)
 
 
 def answer_line(answer: Method | None) -> str:

@@ -1,6 +1,6 @@
-"""Put the cases of topology_cases to a server over real sockets, and say where its answers differ from the table.
+"""Send the cases of declarations_cases to a server over real sockets, and print the answers that differ from the table.
 
-    python -m tests.broker.ask_topology --port 5672 [--write]
+    python -m tests.broker.declarations_replay --port 5672 [--write]
 
 The server needs, besides guest/guest, the users of the cases, each with its name for a password:
 
@@ -8,7 +8,7 @@ The server needs, besides guest/guest, the users of the cases, each with its nam
     rabbitmqctl add_user tom tom;  rabbitmqctl set_permissions tom '.*' '.*' '.*'
     rabbitmqctl set_topic_permissions tom topics '.*' '^ok'
 
-Whatever the cases may leave behind is deleted after each. `--write` makes the table anew of what the server says; our
+Leftovers of a case are deleted after it. `--write` rewrites the table from the answers of the server; Warren's
 own words (what follows a `~`) are marked by hand.
 """
 
@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 from tests.amqp.ask_server import Peer
 from tests.amqp.pairs import PROTOCOL_HEADER
-from tests.broker import topology_cases as cases
-from tests.broker import topology_stage
+from tests.broker import declarations_cases as cases
+from tests.broker import declarations_stage
 from warren.amqp import content, frames, methods
 from warren.amqp.methods import Method
 
@@ -35,15 +35,15 @@ class Connection:
         self._peer = Peer(host, port)
         self._peer.send(PROTOCOL_HEADER)
         self.receive()
-        self.ask(0, methods.ConnectionStartOk(response=f"\0{user}\0{user}".encode()))
+        self.request(0, methods.ConnectionStartOk(response=f"\0{user}\0{user}".encode()))
         self.send(0, methods.ConnectionTuneOk(channel_max=10, frame_max=131072, heartbeat=0))
-        self.ask(0, methods.ConnectionOpen())
-        self.ask(1, methods.ChannelOpen())
+        self.request(0, methods.ConnectionOpen())
+        self.request(1, methods.ChannelOpen())
 
     def send(self, channel: int, method: Method) -> None:
         self._peer.send(frames.method_frame(channel, method))
 
-    def ask(self, channel: int, method: Method) -> Method:
+    def request(self, channel: int, method: Method) -> Method:
         self.send(channel, method)
         return self.receive()
 
@@ -58,7 +58,7 @@ class Connection:
                     return method
 
     def publish(self, queue: str, count: int) -> None:
-        self.ask(1, methods.ConfirmSelect())
+        self.request(1, methods.ConfirmSelect())
         for _ in range(count):
             self.send(1, methods.BasicPublish(routing_key=queue))
             header = content.HEADER_HEAD.pack(60, 0, 1) + _NO_PROPERTIES
@@ -69,22 +69,22 @@ class Connection:
         self._peer.close()
 
 
-def asked(host: str, port: int, steps: list[cases.Step]) -> str:
+def answer_of(host: str, port: int, steps: list[cases.Step]) -> str:
     """The answer to the last step; or to the first that was refused before it, which is a mistake in the case."""
-    made: dict[str, Connection] = {}
-    said = "nothing"
+    connections: dict[str, Connection] = {}
+    reply = "nothing"
     try:
         for step in steps:
-            who, action = step if isinstance(step, cases.By) else ("a", step)
-            if said.startswith(("soft", "hard")):
-                return f"too early: {said}"
-            if who not in made:
-                made[who] = Connection(host, port, USERS[who])
-            said = _step(made[who], action)
+            client_name, action = step if isinstance(step, cases.By) else ("a", step)
+            if reply.startswith(("soft", "hard")):
+                return f"too early: {reply}"
+            if client_name not in connections:
+                connections[client_name] = Connection(host, port, USERS[client_name])
+            reply = _step(connections[client_name], action)
     finally:
-        for connection in made.values():
+        for connection in connections.values():
             connection.close()
-    return said
+    return reply
 
 
 def _step(connection: Connection, action: cases.Action) -> str:
@@ -92,39 +92,39 @@ def _step(connection: Connection, action: cases.Action) -> str:
         connection.publish(action.queue, action.messages)
         return "ok"
     if isinstance(action, cases.Consume):
-        connection.ask(1, methods.BasicQos(prefetch_count=1))
-        return answer_line(connection.ask(1, methods.BasicConsume(queue=action.queue)))
-    return answer_line(connection.ask(1, action))
+        connection.request(1, methods.BasicQos(prefetch_count=1))
+        return answer_line(connection.request(1, methods.BasicConsume(queue=action.queue)))
+    return answer_line(connection.request(1, action))
 
 
 def answer_line(answer: Method) -> str:
     match answer:
         case methods.ConnectionClose(reply_code=code, reply_text=text):
-            return topology_stage.shown(f"hard {code} {text}")
+            return declarations_stage.shown(f"hard {code} {text}")
         case methods.ChannelClose(reply_code=code, reply_text=text):
-            return topology_stage.shown(f"soft {code} {text}")
-    return topology_stage.answer_line(answer)
+            return declarations_stage.shown(f"soft {code} {text}")
+    return declarations_stage.answer_line(answer)
 
 
 def clean(host: str, port: int) -> None:
     connection = Connection(host, port, "guest")
     for name in cases.QUEUE_NAMES:
-        connection.ask(1, methods.QueueDelete(queue=name))
+        connection.request(1, methods.QueueDelete(queue=name))
     for name in cases.EXCHANGE_NAMES:
-        connection.ask(1, methods.ExchangeDelete(exchange=name))
+        connection.request(1, methods.ExchangeDelete(exchange=name))
     connection.close()
 
 
-def agrees(expected: str, got: str) -> bool:
+def agrees(expected: str, found: str) -> bool:
     """Up to the mark after which words differ."""
     plain, mark, _ = expected.partition("~")
-    return got.startswith(plain) if mark else got == plain
+    return found.startswith(plain) if mark else found == plain
 
 
 def answers(host: str, port: int) -> Iterator[tuple[str, str]]:
     clean(host, port)
     for name, steps in cases.CASES.items():
-        yield name, asked(host, port, steps)
+        yield name, answer_of(host, port, steps)
         clean(host, port)
 
 
@@ -134,15 +134,15 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=5672)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    got = dict(answers(options.host, options.port))
+    found = dict(answers(options.host, options.port))
     if options.write:
-        cases.EXPECTED_FILE.write_text("".join(f"{name}\t{said}\n" for name, said in got.items()), encoding="utf-8")
+        cases.EXPECTED_FILE.write_text("".join(f"{name}\t{reply}\n" for name, reply in found.items()), encoding="utf-8")
         return 0
     expected = cases.expected_answers()
-    wrong = [name for name, said in got.items() if not agrees(expected.get(name, ""), said)]
+    wrong = [name for name, reply in found.items() if not agrees(expected.get(name, ""), reply)]
     for name in wrong:
-        print(f"{name}\n    expected {expected.get(name)}\n    got      {got[name]}")
-    print(f"{len(got)} cases, {len(wrong)} differ")
+        print(f"{name}\n    expected {expected.get(name)}\n    got      {found[name]}")
+    print(f"{len(found)} cases, {len(wrong)} differ")
     return min(len(wrong), 1)
 
 

@@ -81,14 +81,14 @@ class PostgresPlaces:
         return self._server.place(self._server.copy_of(_database(place)))
 
     def aside(self, place: SqlPlace) -> list[SqlPlace]:
-        asked = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren_aside_') ORDER BY nspname"
-        found = self._server.ask(asked, _database(place))
+        query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, 'warren_aside_') ORDER BY nspname"
+        found = self._server.fetch_all(query, _database(place))
         return [self._as_place(place, name) for (name,) in found]
 
     def _as_place(self, place: SqlPlace, schema: str) -> SqlPlace:
         """A database in which that schema is the one in use."""
         other = self._server.copy_of(_database(place))
-        self._server.ask(f"DROP SCHEMA warren CASCADE; ALTER SCHEMA {schema} RENAME TO warren", other)
+        self._server.fetch_all(f"DROP SCHEMA warren CASCADE; ALTER SCHEMA {schema} RENAME TO warren", other)
         return self._server.place(other)
 
 

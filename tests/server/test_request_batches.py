@@ -1,4 +1,4 @@
-"""The order of turns, confirms and changes, over the simulator's loop: a disk that is slow as long as a test wants."""
+"""The order of request batches, confirms and changes, over the simulator's loop, with a disk delay set by a test."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from warren.base.messages import WIRE, Origin, Publication
 WAIT_FOR = "warren.server.vhost_loop:VhostLoop._wait_for"
 
 
-def told_in(scenario: Callable[[SimulatedBroker, BrokerClient], object], seed: int = 1) -> object:
+def result_of(scenario: Callable[[SimulatedBroker, BrokerClient], object], seed: int = 1) -> object:
     """What a client saw that has declared a queue."""
-    told: list[object] = []
+    results: list[object] = []
 
     def part(incarnation: SimulatedBroker) -> None:
         client = BrokerClient(incarnation, "p", ExpectedMessages(), random.Random(1))
         client.open()
         client.call(methods.QueueDeclare(0, "a", durable=True), methods.QueueDeclareOk)
-        told.append(scenario(incarnation, client))
+        results.append(scenario(incarnation, client))
 
     def body(begin: Begin) -> None:
         begin().serve([[part]], stops=False)
 
     BrokerEnvironment().play(seed, body)
-    return told[0]
+    return results[0]
 
 
 @contextmanager
 def slow_disk(incarnation: SimulatedBroker) -> Iterator[None]:
-    """Nobody hears that an epoch is durable before the `with` ends."""
+    """No callback reports an epoch as durable before the `with` ends."""
     gate, real = incarnation.threads.condition(), incarnation.confirms._wait
     is_slow = [True]
 
@@ -57,18 +57,18 @@ def slow_disk(incarnation: SimulatedBroker) -> Iterator[None]:
         gate.notify_all()
 
 
-def turn_is_done(client: BrokerClient) -> None:
+def batch_is_done(client: BrokerClient) -> None:
     for _ in range(3):
         client.call(methods.BasicQos(), methods.BasicQosOk)
 
 
 def confirmed_on_a_slow_disk(incarnation: SimulatedBroker, client: BrokerClient) -> list[int]:
-    """A message for a queue, then one for nobody: which tags are open while the first is not durable."""
+    """A message for a queue, then an unroutable one: which tags are open while the first is not durable."""
     with slow_disk(incarnation):
         client.publish("", "a", 20)
-        turn_is_done(client)
-        client.publish("", "nobody", 20)
-        turn_is_done(client)
+        batch_is_done(client)
+        client.publish("", "unbound", 20)
+        batch_is_done(client)
         waiting = list(client.waiting)
     client.wait_for_confirms()
     return waiting
@@ -96,19 +96,19 @@ def seeded(patch: Patch | None) -> AbstractContextManager[None]:
         (Patch(WAIT_FOR, earlier_epochs_forgotten), []),
     ],
 )
-def test_a_message_for_nobody_is_confirmed_when_those_before_it_are_durable(
+def test_an_unroutable_message_is_confirmed_when_those_before_it_are_durable(
     patch: Patch | None, waiting: list[int]
 ) -> None:
-    """X-01: one confirm speaks for all before it. The two others are wrong, and show that it would be seen."""
+    """X-01: one confirm covers all before it. The two other variants are wrong, and show that the test detects it."""
     with seeded(patch):
-        assert told_in(confirmed_on_a_slow_disk) == waiting
+        assert result_of(confirmed_on_a_slow_disk) == waiting
 
 
-def test_what_a_client_asked_for_before_a_change_comes_before_it() -> None:
-    """However threads take turns; the wrong way round it shows in some."""
-    assert {told_in(purged_behind_a_publish, seed) for seed in range(8)} == {1}
+def test_requests_of_a_client_before_a_change_are_executed_before_it() -> None:
+    """In every interleaving; the wrong order fails in some."""
+    assert {result_of(purged_behind_a_publish, seed) for seed in range(8)} == {1}
     with Patch("warren.server.connection:ServerConnection.offload", turn_left_open).applied():
-        assert 0 in {told_in(purged_behind_a_publish, seed) for seed in range(8)}
+        assert 0 in {result_of(purged_behind_a_publish, seed) for seed in range(8)}
 
 
 def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerClient) -> tuple[list[int], int]:
@@ -123,11 +123,11 @@ def delivered_around_a_broken_one(incarnation: SimulatedBroker, client: BrokerCl
     vhost.queue_api.put(broken, [vhost.find_queue("a")])
     client.consume("a")
     client.wait_until(lambda: len(client.unacked) == 3, "three are delivered")
-    turn_is_done(client)
+    batch_is_done(client)
     [connection] = incarnation.server.connections
     queue = vhost.find_queue("a").serving()
     return [piece.first for piece in connection.channels[1].unacked.pieces()], queue.backing.pending_count
 
 
 def test_a_message_that_cannot_be_read_takes_no_other_with_it() -> None:
-    assert told_in(delivered_around_a_broken_one) == ([1, 2, 3], 3)
+    assert result_of(delivered_around_a_broken_one) == ([1, 2, 3], 3)

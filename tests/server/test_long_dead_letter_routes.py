@@ -1,4 +1,4 @@
-"""A real broker whose queues dead-letter to each other in long chains and rings serves everybody else meanwhile."""
+"""A real broker whose queues dead-letter to each other in long chains and rings serves other clients meanwhile."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_long_chain_of_full_queues_leaves_others_alone(broker: BrokerProcess) 
         assert client.expect(methods.BasicAck).delivery_tag == 1
         client.publish(1, "q0", b"2")
         assert client.expect(methods.BasicNack).delivery_tag == 2
-        client.say(1, methods.BasicConsume(queue="end", no_ack=True))
+        client.send_method(1, methods.BasicConsume(queue="end", no_ack=True))
         client.expect(methods.BasicConsumeOk)
         client.expect(methods.BasicDeliver)
         assert client.body() == b"2"

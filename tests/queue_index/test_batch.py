@@ -169,7 +169,7 @@ def test_the_last_message_of_a_run_takes_its_rows_with_it(batch: IndexBatch, wri
     ], "there was no ack row where all go at once"
 
 
-def test_of_what_is_said_again_and_again_only_the_last_goes_in(batch: IndexBatch, written: Written) -> None:
+def test_of_repeated_writes_only_the_last_is_stored(batch: IndexBatch, written: Written) -> None:
     run = a_run(5, CONTENTS)
     batch.dequeue(ORDERS, run, 0b001, [(5, 6)], DequeueReason.ACKED)
     batch.counters(ORDERS, Counters(SequenceId(8), SequenceId(6), 2, 5))
@@ -189,7 +189,7 @@ def test_an_ack_row_is_not_written_for_a_run_that_went_in_the_end(batch: IndexBa
     assert [entry[0] for entry in written.entries] == ["remove", "remove", "record"]
 
 
-def test_changes_that_say_nothing_write_nothing(batch: IndexBatch, written: Written) -> None:
+def test_an_empty_batch_writes_nothing(batch: IndexBatch, written: Written) -> None:
     batch.requeued(ORDERS, [])
     assert batch.end() == 0
     assert written.sessions == 0
@@ -205,7 +205,7 @@ def test_transient_messages_never_touch_the_log(batch: IndexBatch, written: Writ
 # -- history ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_dequeue_says_why_and_when_in_ranges(batch: IndexBatch, written: Written) -> None:
+def test_a_dequeue_has_reason_and_time_in_ranges(batch: IndexBatch, written: Written) -> None:
     """QI-04, MR-05: an acknowledgement is a record; those of one fate and one session share it."""
     for first in range(3):
         batch.dequeue(ORDERS, a_run(first, [b"x"]), 1, [(first, first + 1)], DequeueReason.ACKED)
@@ -248,7 +248,7 @@ def test_what_comes_and_goes_within_one_session_leaves_its_history_only(batch: I
     assert (run.epoch, other.epoch) == (0, EPOCH)
 
 
-def test_a_store_that_joined_hears_only_of_runs_that_are_still_wanted(batch: IndexBatch, written: Written) -> None:
+def test_a_participating_store_receives_only_runs_that_are_still_wanted(batch: IndexBatch, written: Written) -> None:
     """MS-10, as far as it lies here: what was cancelled is never offered."""
     store = Partner([])
     runs = [Run(SequenceId(first), 1, 5000) for first in range(3)]
@@ -282,10 +282,10 @@ def test_a_queue_that_is_removed_takes_everything_along_but_its_history(batch: I
     assert store.runs == []
 
 
-# -- the joined, and how it ends ---------------------------------------------------------------------------------------
+# -- participants, and the end -----------------------------------------------------------------------------------------
 
 
-def test_the_joined_are_reported_in_order_once_each(batch: IndexBatch) -> None:
+def test_participants_are_notified_in_order_once_each(batch: IndexBatch) -> None:
     diary: list[str] = []
     one, two = Partner(diary, "one"), Partner(diary, "two")
     for partner in (one, two, one):
@@ -295,7 +295,7 @@ def test_the_joined_are_reported_in_order_once_each(batch: IndexBatch) -> None:
     assert diary == ["one before", "two before", "one after 41", "two after 41"]
 
 
-def test_an_abort_writes_nothing_and_reports_the_joined(batch: IndexBatch, written: Written) -> None:
+def test_an_abort_writes_nothing_and_notifies_the_participants(batch: IndexBatch, written: Written) -> None:
     store = Partner([])
     batch.join(store)
     batch.publish(ORDERS, a_run(0, [b"x"]), [b"x"])
@@ -304,7 +304,7 @@ def test_an_abort_writes_nothing_and_reports_the_joined(batch: IndexBatch, writt
 
 
 @pytest.mark.parametrize("step", ["join", "put", "record", "end", "contents"])
-def test_an_end_that_fails_anywhere_reports_the_joined_and_leaves_no_session(
+def test_an_end_that_fails_anywhere_notifies_the_participants_and_leaves_no_session(
     batch: IndexBatch, written: Written, step: str
 ) -> None:
     store = Partner([], stores=b"" if step == "contents" else b"there")
@@ -329,7 +329,7 @@ def test_changes_end_once(batch: IndexBatch) -> None:
         batch.join(Partner([]))
 
 
-def test_what_cannot_be_written_is_refused_when_it_is_said_not_at_the_end(batch: IndexBatch, written: Written) -> None:
+def test_what_cannot_be_written_is_refused_at_the_call_not_at_the_end(batch: IndexBatch, written: Written) -> None:
     with pytest.raises(Misuse, match="a run of 0 messages"):
         batch.publish(ORDERS, Run(SequenceId(0), 0, 1), [])
     with pytest.raises(Misuse, match="a level is from 0 to 255"):

@@ -130,7 +130,7 @@ def test_a_life_without_a_cut_moves_messages_for_every_reason() -> None:
 def test_a_power_cut_at_some_steps_leaves_each_message_in_its_queue_or_in_all_three() -> None:
     """DESIGN rule 24: the campaign below takes every step."""
     count = len(played()[0])
-    wrong = [told for step in range(0, count, STRIDE) for told in check_cut(step)]
+    wrong = [problem for step in range(0, count, STRIDE) for problem in check_cut(step)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -138,5 +138,5 @@ def test_a_power_cut_at_some_steps_leaves_each_message_in_its_queue_or_in_all_th
 @pytest.mark.timeout(3600)
 def test_a_power_cut_at_any_step_leaves_each_message_in_its_queue_or_in_all_three() -> None:
     count = len(played()[0])
-    wrong = [told for step in range(count) for told in check_cut(step)]
+    wrong = [problem for step in range(count) for problem in check_cut(step)]
     assert not wrong, "\n".join(wrong)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.message_store.store_stage import A, B, Failing, StoreStage, content, file_of, stored_of
-from tests.message_store.test_read_reading import damage
+from tests.message_store.test_read import damage
 from warren.base.errors import Damage, OutOfRoom
 from warren.base.ids import Lsn
 from warren.base.messages import Publication, Run
@@ -38,7 +38,7 @@ def moved_rows(stage: StoreStage) -> int:
         return len(list(view.range(MOVED_STORAGE)))
 
 
-def test_two_files_that_are_both_more_than_half_garbage_are_joined(stage: StoreStage) -> None:
+def test_two_files_that_are_both_more_than_half_garbage_are_merged(stage: StoreStage) -> None:
     """GC-02, C-09: what is alive is written again, and both files go."""
     first, second = a_file(stage, 400, 300), a_file(stage, 500)
     before = stage.files
@@ -64,10 +64,10 @@ def test_exactly_half_is_not_more_than_half(stage: StoreStage) -> None:
 
 def test_a_file_with_nothing_alive_goes_without_a_partner(stage: StoreStage) -> None:
     a_file(stage)
-    kept = a_file(stage, 900)
+    remaining = a_file(stage, 900)
     (empty, other) = stage.files
     assert stage.collect().released == [empty] and stage.files == [other]
-    assert stage.contents(kept[0]) == [content(0, 900)]
+    assert stage.contents(remaining[0]) == [content(0, 900)]
 
 
 def test_contents_without_bytes_are_alive_all_the_same(stage: StoreStage) -> None:
@@ -100,7 +100,7 @@ def test_only_messages_that_are_alive_are_copied(stage: StoreStage) -> None:
         assert stage.contents(run, 3, 4) == [content(3, 200)]
 
 
-def test_a_trimmed_unit_is_trimmed_again_and_counted_by_what_is_left_of_it(stage: StoreStage) -> None:
+def test_a_trimmed_unit_is_trimmed_again_and_counted_by_its_remaining_bytes(stage: StoreStage) -> None:
     runs = []
     for _ in range(2):
         runs.append(stage.publish([content(at, 100 + at) for at in range(8)], A)[A])
@@ -198,7 +198,7 @@ def test_a_row_about_a_moved_unit_goes_with_the_file_it_points_into(stage: Store
     assert moved_rows(stage) == 0
 
 
-def test_a_row_is_not_dropped_because_a_count_says_so(stage: StoreStage) -> None:
+def test_a_row_is_not_dropped_because_of_a_count(stage: StoreStage) -> None:
     """A run may end in changes that a crash takes back; only the rows of its holders are sure."""
     runs = stage.publish([content(1)], A, B)
     stage.dequeue(A, stage.publish([content(2, 900)], A)[A])
@@ -215,7 +215,7 @@ def test_a_row_is_not_dropped_because_a_count_says_so(stage: StoreStage) -> None
         assert stage.contents(run) == [content(1)]
 
 
-def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
+def test_readers_continue_while_files_are_merged(stage: StoreStage) -> None:
     """GC-01, GC-04, MS-08, MS-15: at each step of the collector, by the location in the run, and by the index."""
     first, second = a_file(stage, 400, 300), a_file(stage, 500, 200)
     wanted = [(first[0], 0, 400), (first[1], 1, 300), (second[0], 0, 500), (second[1], 1, 200)]
@@ -241,7 +241,7 @@ def test_readers_go_on_while_files_are_joined(stage: StoreStage) -> None:
 
 
 def _watch(part: Any, name: str, look: Callable[[], None], busy: list[bool]) -> None:
-    """Look before and behind each call, though not while looking, nor while another call is watched."""
+    """Check before and after each call, though not during a check, nor while another call is watched."""
     call = getattr(part, name)
 
     def watched(*arguments: Any, **named: Any) -> Any:
@@ -261,7 +261,7 @@ def _watch(part: Any, name: str, look: Callable[[], None], busy: list[bool]) -> 
 
 
 class Only:
-    """A part of the index: whatever else is asked of it is an error."""
+    """A part of the index: any other call is an error."""
 
     def __init__(self, whole: object, *names: str) -> None:
         for name in names:
@@ -269,20 +269,20 @@ class Only:
 
 
 def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -> None:
-    """MS-16, MS-18: the store inserts and counts, the collector moves and deletes, queues look."""
+    """MS-16, MS-18: the store inserts and counts, the collector moves and deletes, queues look up."""
     store: Any = stage.store
     collector: Any = stage.stores.collector
     store._index = Only(stage.moved, "insert", "add_references", "look_up", "facts")
     store._reader._index = collector._reader._index = Only(stage.moved, "look_up")
     collector._index = collector._liveness_check._index = Only(stage.moved, "look_up_many", "move", "delete_object")
-    kept = []
+    remaining = []
     for n in range(2):
-        kept.append(stage.publish([content(n)], A, B)[B])
+        remaining.append(stage.publish([content(n)], A, B)[B])
         stage.dequeue(A, stage.publish([content(9, 900)], A)[A])
         stage.seal()
     assert len(stage.collect().released) == 2
     stage.log.purge()
-    assert [stage.contents(run) for run in kept] == [[content(0)], [content(1)]]
+    assert [stage.contents(run) for run in remaining] == [[content(0)], [content(1)]]
     for place in (A, B):
         for run, _ in stage.recovered(place):
             stage.dequeue(place, run)
@@ -292,7 +292,7 @@ def test_store_collector_and_queues_each_do_only_their_part(stage: StoreStage) -
 
 
 class Interfering:
-    """An index in which a queue takes hold of a unit just before the collector deletes its entry."""
+    """An index in which a queue adds a reference to a unit just before the collector deletes its entry."""
 
     def __init__(self, whole: Any, unit: Lsn) -> None:
         self._whole, self._unit = whole, unit
@@ -324,22 +324,22 @@ def test_the_collector_deletes_an_entry_only_if_it_is_as_it_was_seen(stage: Stor
         assert (stage.moved.look_up(unit) is not None) == is_kept
 
 
-def test_a_damaged_unit_is_neither_copied_nor_dropped_and_somebody_is_reported() -> None:
+def test_a_damaged_unit_is_neither_copied_nor_dropped_but_reported() -> None:
     stage = StoreStage(chunk_bytes=70_000, read_cache_bytes=0)
-    kept = a_file(stage, 66_000, 67_000, dead=140_000)
+    remaining = a_file(stage, 66_000, 67_000, dead=140_000)
     a_file(stage, 66_000, dead=70_000)
-    path, _ = damage(stage, kept[0])
+    path, _ = damage(stage, remaining[0])
     before = stage.files
     for _ in range(2):
         assert stage.collect().released == [] and stage.files == before
     (alarm,) = stage.stores.collector.alarms()
     assert path in alarm and "damaged" in alarm
-    assert stage.contents(kept[1]) == [content(1, 67_000)]
+    assert stage.contents(remaining[1]) == [content(1, 67_000)]
     with pytest.raises(Damage):
-        stage.contents(kept[0])
+        stage.contents(remaining[0])
 
 
-def test_damage_that_comes_between_census_and_copy_stops_that_file_only() -> None:
+def test_damage_between_liveness_scan_and_copy_stops_that_file_only() -> None:
     stage = StoreStage(chunk_bytes=70_000, read_cache_bytes=0)
     hurt = a_file(stage, 66_000, dead=140_000)
     stage.collect()
@@ -353,13 +353,13 @@ def test_damage_that_comes_between_census_and_copy_stops_that_file_only() -> Non
     assert file_of(hurt[0]) in stage.files
 
 
-def test_after_a_start_every_file_is_counted_once_and_then_only_if_somebody_says_so(stage: StoreStage) -> None:
+def test_after_a_start_every_file_is_counted_once_and_then_only_on_request(stage: StoreStage) -> None:
     a_file(stage, 900)
     a_file(stage, 900)
     stage.reopen()
     assert stage.collect().counted == 2
-    asked = stage.rows.asked
-    assert stage.collect().counted == 0 and stage.rows.asked == asked
+    rows_read = stage.rows.rows_read
+    assert stage.collect().counted == 0 and stage.rows.rows_read == rows_read
     for run, _ in stage.recovered(A):
         stage.dequeue(A, run)
     assert len(stage.collect().released) == 2
@@ -388,7 +388,7 @@ def delete_a(stage: StoreStage) -> None:
 
 
 def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_not_touched(stage: StoreStage) -> None:
-    """A census reads all of a file: deleting one queue must not mean to read what all the others have."""
+    """A liveness scan reads all of a file: deleting one queue must not mean to read what all the others have."""
     stage.publish([content(9, 900)], B)
     stage.seal()
     mine = stage.publish([content(0, 900)], A)
@@ -405,7 +405,7 @@ def test_a_deleted_queue_is_cleared_away_without_counting_and_other_files_are_no
     assert stage.contents(other[B]) == [content(1, 900)]
 
 
-def test_of_files_of_an_earlier_life_nobody_knows_whose_they_are(stage: StoreStage) -> None:
+def test_files_of_an_earlier_process_have_no_known_owner(stage: StoreStage) -> None:
     runs = [stage.publish([content(n, 900)], place) for n, place in enumerate((A, B))]
     stage.seal()
     stage.reopen()

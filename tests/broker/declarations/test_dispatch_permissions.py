@@ -1,4 +1,4 @@
-"""Who lacks one right that a method needs is refused; who has exactly what it needs is not."""
+"""A client that lacks one right a method needs is refused; one with exactly these rights is not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.broker.topology_cases import args, q, x
-from tests.broker.topology_stage import TopologyStage
+from tests.broker.declarations_cases import args, q, x
+from tests.broker.declarations_stage import DeclarationsStage
 from warren.amqp import methods
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import Method
@@ -58,22 +58,22 @@ EVERY = {(right, name) for right in RIGHTS for name in NAMES}
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[TopologyStage]:
-    stage = TopologyStage().up()
+def shared() -> Iterator[DeclarationsStage]:
+    stage = DeclarationsStage().up()
     yield stage
     stage.down()
 
 
 @pytest.fixture
-def stage(shared: TopologyStage) -> Iterator[TopologyStage]:
+def stage(shared: DeclarationsStage) -> Iterator[DeclarationsStage]:
     _set(shared)
     yield shared
     shared.clean()
 
 
-def _set(stage: TopologyStage) -> None:
+def _set(stage: DeclarationsStage) -> None:
     for method in (q("there", durable=True), x("e"), x("d")):
-        stage.ask(method)
+        stage.request(method)
 
 
 def granting(needs: set[Need]) -> Client:
@@ -83,7 +83,7 @@ def granting(needs: set[Need]) -> Client:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
-def test_a_user_is_refused_exactly_if_it_lacks_a_right(operation: Operation, stage: TopologyStage) -> None:
+def test_a_user_is_refused_exactly_if_it_lacks_a_right(operation: Operation, stage: DeclarationsStage) -> None:
     before = stage.seen()
     for need in sorted(operation.needs):
         with pytest.raises(PeerError) as refusal:
@@ -95,7 +95,7 @@ def test_a_user_is_refused_exactly_if_it_lacks_a_right(operation: Operation, sta
     assert stage.declarations.answer(granting(operation.needs), operation.method) is not None
 
 
-def test_every_method_is_asked_for_its_rights() -> None:
-    asked = {type(each.method) for each in OPERATIONS}
+def test_the_rights_of_every_method_are_checked() -> None:
+    methods_used = {type(each.method) for each in OPERATIONS}
     ours = {spec.made_by for spec in methods.METHODS.values() if spec.class_id in (40, 50)}
-    assert asked == {each for each in ours if each.SPEC.sender.name == "CLIENT"}
+    assert methods_used == {each for each in ours if each.SPEC.sender.name == "CLIENT"}

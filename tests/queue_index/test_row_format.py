@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.queue_index.bad_bytes import told_by
+from tests.queue_index.bad_bytes import value_or_error
 from warren.base.errors import Damage, Misuse, Refused
 from warren.base.ids import QueueId, SequenceId
 from warren.base.messages import QueuePlace
@@ -102,12 +102,12 @@ def test_a_bitmap_comes_back_as_it_went(case: tuple[int, int]) -> None:
 
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b"\1\0\0\0" + tail), st.integers(1, 70))
 def test_any_bytes_are_a_bitmap_within_the_run_or_an_error_of_ours(raw: bytes, count: int) -> None:
-    reported = told_by(lambda: decode_gone(PLACE, 5, count, raw))
+    reported = value_or_error(lambda: decode_gone(PLACE, 5, count, raw))
     assert "queue 7, level 2, sequence id 5" in reported if isinstance(reported, str) else 0 <= reported < 1 << count
 
 
 @pytest.mark.parametrize("raw", ["", "01 00", "01 00 0000 0d000000", "01 00 0000 ffffffff", "01 00 0000 04000000 0001"])
-def test_an_ack_row_that_speaks_of_more_messages_than_there_are_is_damage(raw: str) -> None:
+def test_an_ack_row_with_more_messages_than_there_are_is_damage(raw: str) -> None:
     with pytest.raises(Damage, match="queue 7, level 2, sequence id 5: the ack row"):
         decode_gone(PLACE, 5, 12, bytes.fromhex(raw))
 
@@ -122,7 +122,7 @@ def test_the_bytes_of_a_counters_row_are_golden() -> None:
     assert decode_counters(PLACE, memoryview(encode_counters(replace(COUNTERS, is_clean=False)))).is_clean is False
 
 
-def test_what_a_later_version_adds_is_passed_over() -> None:
+def test_what_a_later_version_adds_is_skipped() -> None:
     raw = bytearray(encode_counters(COUNTERS))
     raw[1] |= 0x80
     raw[2] = 3
@@ -133,7 +133,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("change", [(0, 2), (0, 0), (1, 0x02), (1, 0x08)])
-def test_what_a_later_version_says_otherwise_is_refused_by_name(change: tuple[int, int]) -> None:
+def test_an_incompatible_later_version_is_refused_by_name(change: tuple[int, int]) -> None:
     raw = bytearray(encode_counters(COUNTERS))
     raw[change[0]] = change[1]
     with pytest.raises(Refused, match="queue 7, level 2: the counters row"):
@@ -149,5 +149,5 @@ def test_counters_that_contradict_themselves_are_damage(fields: tuple[int, ...])
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda tail: b"\1\0\0\0" + tail))
 def test_any_bytes_are_counters_or_an_error_of_ours(raw: bytes) -> None:
-    reported = told_by(lambda: decode_counters(PLACE, raw))
+    reported = value_or_error(lambda: decode_counters(PLACE, raw))
     assert "queue 7, level 2" in reported if isinstance(reported, str) else reported.head <= reported.next
