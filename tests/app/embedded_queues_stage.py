@@ -133,5 +133,5 @@ class EmbeddedQueuesStage(DatabaseStage):
         return released
 
     def check(self) -> None:
-        told = [*self.db.alarms(), *self.queues.vhost.problems]
-        assert not told, told
+        problems = [*self.db.alarms(), *self.queues.vhost.problems]
+        assert not problems, problems

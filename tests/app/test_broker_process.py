@@ -104,18 +104,18 @@ def test_who_does_not_go_is_waited_for_until_a_second_signal(tmp_path: Path) -> 
 
 def test_a_second_broker_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
-        told = refused(tmp_path / "data").stderr
-        assert f"is locked by warren log store, process {broker.process.pid}" in told
-        assert "hint: stop that one first" in told
+        messages = refused(tmp_path / "data").stderr
+        assert f"is locked by warren log store, process {broker.process.pid}" in messages
+        assert "hint: stop that one first" in messages
 
 
 def test_a_port_in_use_is_refused_and_the_directory_released(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = refused(tmp_path / "data", "--port", str(port)).stderr
-        assert f"address 127.0.0.1:{port} is already in use" in told
-        told = refused(tmp_path / "data", "--management-port", str(port)).stderr
-        assert f"127.0.0.1:{port} is already in use" in told
+        messages = refused(tmp_path / "data", "--port", str(port)).stderr
+        assert f"address 127.0.0.1:{port} is already in use" in messages
+        messages = refused(tmp_path / "data", "--management-port", str(port)).stderr
+        assert f"127.0.0.1:{port} is already in use" in messages
     with BrokerProcess(tmp_path / "data"):
         pass
 

@@ -33,9 +33,9 @@ def test_tg_09_a_command_makes_the_start_file_and_prints_the_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = make_store(tmp_path, is_open=True)
-    told = run(capsys, "compact", "--data-dir", tmp_path, "--timeout", 60)
-    assert told.code == 0
-    assert "compacted 2 files into pwal_0000.compacted." in told.out
+    result = run(capsys, "compact", "--data-dir", tmp_path, "--timeout", 60)
+    assert result.code == 0
+    assert "compacted 2 files into pwal_0000.compacted." in result.out
     put(store, b"d")
     found = run(capsys, "compact", "--data-dir", tmp_path, "--json").json
     store.close()

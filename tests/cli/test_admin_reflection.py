@@ -23,18 +23,18 @@ def test_rf_12_reflection_is_paused_resumed_persisted_and_looked_at_from_outside
     with opened(tmp_path, replace(IDLE, reflection=mode)) as db:
         db.kv("some")[b"a"] = b"v"
         db.database.log.witness()
-        told = run(capsys, "reflection", "persist", tmp_path, "--json").json
-        assert told["flushed"]["epoch"] == db.database.log.durable
+        answer = run(capsys, "reflection", "persist", tmp_path, "--json").json
+        assert answer["flushed"]["epoch"] == db.database.log.durable
         assert run(capsys, "reflection", "pause", tmp_path, "--json").json == {"status": "ok", "is_paused": True}
         reflection = db.database.reflection
         assert reflection is not None
         db.kv("some")[b"b"] = b"v"
         status = run(capsys, "reflection", "status", tmp_path, "--json").json
         assert (status["mode"], status["is_paused"], status["failure"]) == (mode, True, None)
-        assert status["flushed"]["epoch"] == told["flushed"]["epoch"] < db.database.log.durable
+        assert status["flushed"]["epoch"] == answer["flushed"]["epoch"] < db.database.log.durable
         shown = run(capsys, "reflection", "status", tmp_path)
         assert shown.code == 0 and f"reflection {mode} by process {status['pid']}, paused" in shown.out
-        assert f"flushed up to {told['flushed']['epoch']}" in shown.out
+        assert f"flushed up to {answer['flushed']['epoch']}" in shown.out
         assert run(capsys, "reflection", "resume", tmp_path).out == "reflection: resumed\n"
         assert not run(capsys, "reflection", "status", tmp_path, "--json").json["is_paused"]
         db.database.log.witness()

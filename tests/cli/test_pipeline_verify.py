@@ -26,6 +26,6 @@ def test_without_spark_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warren.pipeline.session.find_spec", lambda name: None)
-    told = run(capsys, "pipeline", "verify", tmp_path)
-    assert told.code == 64
-    assert "pyspark" in told.err and "make setup-spark" in told.err
+    result = run(capsys, "pipeline", "verify", tmp_path)
+    assert result.code == 64
+    assert "pyspark" in result.err and "make setup-spark" in result.err

@@ -96,7 +96,7 @@ def test_where_not_even_a_home_is_known_a_directory_must_be_given() -> None:
 def test_no_password_is_ever_printed(connect: str) -> None:
     try:
         places = resolve_location("/data", catalog=connect)
-        told = [
+        texts = [
             repr(places),
             str(places),
             repr(places.catalog),
@@ -104,8 +104,8 @@ def test_no_password_is_ever_printed(connect: str) -> None:
             repr(places.sql(Environment.real())),
         ]
     except Misuse as error:
-        told = [repr(error), str(error), error.what, error.hint, repr(error.__cause__)]
-    assert "secret" not in " ".join(told)
+        texts = [repr(error), str(error), error.what, error.hint, repr(error.__cause__)]
+    assert "secret" not in " ".join(texts)
 
 
 def test_what_is_forced_is_forced_by_name_only() -> None:

@@ -133,7 +133,7 @@ def test_a_second_listener_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("heartbeat = soon", "r.conf:1: heartbeat: 'soon' is no number from 0 to 65535"),
         ("disk_free_limit.absolute = 1XB", "r.conf:1: disk_free_limit.absolute: '1XB' is no size"),
@@ -143,8 +143,8 @@ def test_a_second_listener_is_passed_over() -> None:
         ("default_permissions.read = (", "r.conf:1: default_permissions.read: "),
     ],
 )
-def test_what_cannot_be_is_refused_with_file_and_line(line: str, told: str) -> None:
+def test_what_cannot_be_is_refused_with_file_and_line(line: str, message: str) -> None:
     with pytest.raises(Misuse) as refused:
         read(line)
-    assert refused.value.what.startswith(told)
+    assert refused.value.what.startswith(message)
     assert refused.value.hint

@@ -39,7 +39,7 @@ def test_the_command_line_goes_by_it(tmp_path: Path) -> None:
     with LogStore.open(str(tmp_path / "store")) as store:
         with store.begin() as session:
             session.put(1, b"key", b"value")
-        told = [
+        result = [
             *warren,
             "--data-dir",
             str(tmp_path / "data"),
@@ -48,7 +48,7 @@ def test_the_command_line_goes_by_it(tmp_path: Path) -> None:
             "--timeout",
             "60",
         ]
-        done = subprocess.run(told, capture_output=True, text=True, check=False)
+        done = subprocess.run(result, capture_output=True, text=True, check=False)
         assert (done.returncode, "compacted 1 file" in done.stdout) == (0, True), done
     refused = subprocess.run([*warren, "--no-data-dir"], capture_output=True, text=True, check=False)
     assert refused.returncode == 64

@@ -13,5 +13,5 @@ def test_the_first_that_says_anything_counts() -> None:
 
 
 def test_zero_empty_and_false_say_something() -> None:
-    told = OptionValues(port=0, log_file="", no_data_dir=False, loopback_users=())
-    assert merged(told, OptionValues(port=1, log_file="x", no_data_dir=True, loopback_users=("guest",))) == told
+    given = OptionValues(port=0, log_file="", no_data_dir=False, loopback_users=())
+    assert merged(given, OptionValues(port=1, log_file="x", no_data_dir=True, loopback_users=("guest",))) == given

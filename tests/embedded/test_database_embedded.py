@@ -154,21 +154,21 @@ WAYS = ["notify", "tables", "push", "push-threaded", "watch", "spark"]  # `table
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, way: str) -> None:
     """X-03: SIGKILL at any moment, six times on one directory; by then the log has gone behind the flushed mark."""
-    told = 0
+    acknowledged = 0
     for _ in range(6):
-        command = [sys.executable, "-c", _CHILD, str(tmp_path), way, str(told)]
+        command = [sys.executable, "-c", _CHILD, str(tmp_path), way, str(acknowledged)]
         handle = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert handle.stdout is not None
         for _ in range(25):
-            told = int(handle.stdout.readline())
+            acknowledged = int(handle.stdout.readline())
         os.kill(handle.pid, signal.SIGKILL)
         rest = handle.communicate()[0].splitlines()
-        told = int(rest[-1]) if rest and rest[-1].isdigit() else told
+        acknowledged = int(rest[-1]) if rest and rest[-1].isdigit() else acknowledged
         with warren.open(str(tmp_path)) as db:
-            kept = {int(key) for key in db.kv("numbers")}
-            assert set(range(told + 1)) <= kept, "everything that was acknowledged is there"
-            assert len(kept) <= told + 3
-            told = max(kept)
+            stored = {int(key) for key in db.kv("numbers")}
+            assert set(range(acknowledged + 1)) <= stored, "everything that was acknowledged is there"
+            assert len(stored) <= acknowledged + 3
+            acknowledged = max(stored)
             assert db.database.store.applied.epoch <= db.database.log.durable
 
 

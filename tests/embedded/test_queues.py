@@ -233,7 +233,7 @@ def test_fan_out_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_many_threads_share_a_queue_and_every_message_is_got_once(jobs: Queue) -> None:
-    got: list[bytes] = []
+    bodies: list[bytes] = []
 
     def put(number: int) -> None:
         for at in range(50):
@@ -241,9 +241,9 @@ def test_many_threads_share_a_queue_and_every_message_is_got_once(jobs: Queue) -
 
     def get() -> None:
         while (message := jobs.get(timeout=2)) is not None:
-            got.append(message.body)
+            bodies.append(message.body)
             message.ack()
-            if len(got) == 200:
+            if len(bodies) == 200:
                 break
 
     threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
@@ -252,9 +252,9 @@ def test_many_threads_share_a_queue_and_every_message_is_got_once(jobs: Queue) -
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(got) == sorted(b"%d-%d" % (number, at) for number in range(4) for at in range(50))
+    assert sorted(bodies) == sorted(b"%d-%d" % (number, at) for number in range(4) for at in range(50))
     for number in range(4):
-        own = [body for body in got if body.startswith(b"%d-" % number)]
+        own = [body for body in bodies if body.startswith(b"%d-" % number)]
         assert len(own) == 50
 
 
@@ -337,9 +337,9 @@ def test_a_closed_database_takes_nothing(tmp_path: Path) -> None:
 def test_a_second_process_is_told_who_has_it(tmp_path: Path, db: Warren) -> None:
     db.queue("jobs")
     code = f"import warren\nwarren.open({db.database.directory!r}).queue('jobs')"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.returncode != 0
-    assert "Locked" in told.stderr
-    assert str(os.getpid()) in told.stderr
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "Locked" in result.stderr
+    assert str(os.getpid()) in result.stderr
     with pytest.raises(Locked):
         warren.open(db.database.directory)

@@ -54,9 +54,9 @@ def test_waiting_takes_no_thread(db: Warren) -> None:
         while len(jobs.inner.handle.serving().getters) < 100:
             await asyncio.sleep(0.001)
         await jobs.put_many([b"%02d" % number for number in range(100)])
-        got = [message.body for message in await asyncio.gather(*getters) if message is not None]
+        bodies = [message.body for message in await asyncio.gather(*getters) if message is not None]
         assert len(jobs.inner) == 0
-        return got
+        return bodies
 
     assert sorted(asyncio.run(use())) == [b"%02d" % number for number in range(100)]
 

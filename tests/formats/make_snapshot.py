@@ -77,8 +77,8 @@ def make_unsettled(directory: Path) -> None:
 
 def make_buffers(directory: Path) -> None:
     (directory / "buffer").mkdir()
-    kept = BufferedEntries.of_batch(ChannelId(1), 9, columns_of(SHOWN))
-    write_buffer_file(LocalFiles(), str(directory / "buffer"), IDENTITY, [kept], 1 << 20)
+    entries = BufferedEntries.of_batch(ChannelId(1), 9, columns_of(SHOWN))
+    write_buffer_file(LocalFiles(), str(directory / "buffer"), IDENTITY, [entries], 1 << 20)
     family = open_buffer(str(directory / "family"), SystemThreads())
     family.add(ChannelId(1), 9, columns_of(SHOWN))
     family.persist()

@@ -175,9 +175,9 @@ def test_a_golden_database_whose_store_alone_has_the_rows_is_refused_if_that_is_
     store = golden / "database" / "store"
     mark = make_newer(store)
     for _ in range(2):
-        with pytest.raises(Damage, match=r"cannot be used: .* has format 2; this version knows 1") as told:
+        with pytest.raises(Damage, match=r"cannot be used: .* has format 2; this version knows 1") as refused:
             warren.open(str(golden / "database"), log_settings=LOG)
-        assert "is nowhere else: use the version of warren that wrote it" in told.value.hint
+        assert "is nowhere else: use the version of warren that wrote it" in refused.value.hint
     assert list((golden / "database" / "set-aside").iterdir()) == []
     with raw(store) as db:
         db.put(MARK_KEY, mark)

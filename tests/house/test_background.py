@@ -73,13 +73,13 @@ def _is_text(node: ast.expr) -> bool:
 def offences(src: Path) -> list[str]:
     found = {module.place: (module, list(starts(module))) for module in modules_under(src)}
     own = {place: each for place, each in found.items() if not place.startswith(TOOLS) and each[1]}
-    told = [f"{place}:{lines[0]} is not in POLICY" for place, (_, lines) in own.items() if place not in POLICY]
-    told += [
+    errors = [f"{place}:{lines[0]} is not in POLICY" for place, (_, lines) in own.items() if place not in POLICY]
+    errors += [
         f"{place}:{lines[0]} starts something and uses no {TASK}"
         for place, (module, lines) in own.items()
         if POLICY.get(place) == TASK and ".task(" not in module.text
     ]
-    return told
+    return errors
 
 
 def test_everything_that_runs_in_the_background_is_under_the_policy() -> None:

@@ -41,8 +41,8 @@ def offences(src: Path, formats: Path) -> list[str]:
 
 def format_modules(src: Path) -> list[str]:
     """Seen from the package's root: records/format.py. The tools beside the product write nothing that lasts."""
-    kept = [m for m in modules_under(src) if m.room not in (*TOOLS, *WIRE) and m.place not in SCRATCH]
-    return [m.place for m in kept if _is_named_so(m) or _lays_out_bytes(m)]
+    modules = [m for m in modules_under(src) if m.room not in (*TOOLS, *WIRE) and m.place not in SCRATCH]
+    return [m.place for m in modules if _is_named_so(m) or _lays_out_bytes(m)]
 
 
 def _is_named_so(module: Module) -> bool:

@@ -36,19 +36,19 @@ def make(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_compiled_module_has_a_test_that_mirrors_it() -> None:
-    made = make(ROOT, "marked-tested")
-    assert made.returncode == 0, made.stdout
+    result = make(ROOT, "marked-tested")
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize("goal", ["marked-tested", "test-pure"])
 def test_a_compiled_module_without_a_test_is_named(tmp_path: Path, goal: str) -> None:
     marked = {f"src/warren/{name}.py": f"{MARK}\n" for name in ("records/lists", "log/read/blocks", "amqp/kernels")}
     plant(tmp_path, {**marked, "tests/records/test_lists_of_numbers.py": "", "tests/log/test_blocks.py": ""})
-    made = make(tmp_path, goal)
-    assert made.returncode != 0
-    assert "src/warren/log/read/blocks.py" in made.stdout
-    assert "src/warren/amqp/kernels.py" in made.stdout
-    assert "lists" not in made.stdout
+    result = make(tmp_path, goal)
+    assert result.returncode != 0
+    assert "src/warren/log/read/blocks.py" in result.stdout
+    assert "src/warren/amqp/kernels.py" in result.stdout
+    assert "lists" not in result.stdout
     assert not (tmp_path / ".venv").exists(), "before anything is built"
 
 

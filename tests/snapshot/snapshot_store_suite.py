@@ -68,10 +68,10 @@ class ReadBesideOwner(SecondaryStore):
     def opened(cls, path: str, timeline: TimelineId, settings: SnapshotStoreSettings) -> ReadBesideOwner:
         owner = RocksDbStore.open(path, timeline, settings)
         owner.flush()
-        made = cls.open(path, f"{path}.secondary", timeline, settings)
-        assert isinstance(made, cls)
-        made.owner = owner
-        return made
+        reader = cls.open(path, f"{path}.secondary", timeline, settings)
+        assert isinstance(reader, cls)
+        reader.owner = owner
+        return reader
 
     def apply(
         self,

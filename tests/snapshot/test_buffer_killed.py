@@ -25,18 +25,18 @@ class Killing:
         self._rng = random.Random(seed)
         self._model = Model()
         self.steps = 0  # which are in the model
-        self.told = 0  # how often persist has returned
+        self.persists = 0  # how often persist has returned
         self.lives = Lives("tests.snapshot.buffer_to_be_killed", self._directory)
 
     def one_life(self) -> None:
-        told = did = self.steps
+        persisted = did = self.steps
         seconds = self._rng.choice([0.01, 0.05, 0.2]) * self._rng.random() * 2
         for word, number in self.lives.one(seconds, f"{self.steps + 1}"):
-            told, did = (number, did) if word == "told" else (told, number)
-            self.told += word == "told"
-        self._check(told, did)
+            persisted, did = (number, did) if word == "done" else (persisted, number)
+            self.persists += word == "done"
+        self._check(persisted, did)
 
-    def _check(self, told: int, did: int) -> None:
+    def _check(self, persisted: int, did: int) -> None:
         buffer = opened(self._directory)
         taken = buffer.take((UINT64_MAX, UINT64_MAX))
         found = all_of(taken)
@@ -44,14 +44,16 @@ class Killing:
         counted = buffer.entries
         buffer.close()
         assert counted == len(found)
-        while not (self.steps >= told and in_order(self._model) == found):
-            assert self.steps <= did, f"persist told of step {told}, and {did} was the last: none of them left this"
-            self._go_on(found, told)
+        while not (self.steps >= persisted and in_order(self._model) == found):
+            assert self.steps <= did, (
+                f"persist told of step {persisted}, and {did} was the last: none of them left this"
+            )
+            self._replay_step(found, persisted)
 
-    def _go_on(self, found: list[Entry], told: int) -> None:
+    def _replay_step(self, found: list[Entry], persisted: int) -> None:
         """One more step by hand. A kill in its middle may have left what is found: the next life leaves it at that."""
         for _ in done_by_hand(self._model, self.steps + 1):
-            if self.steps + 1 > told and in_order(self._model) == found:
+            if self.steps + 1 > persisted and in_order(self._model) == found:
                 break
         self.steps += 1
 
@@ -65,7 +67,7 @@ def killed(times: int, seed: int) -> Killing:
         killing = Killing(Path(place), seed)
         try:
             lives = 0
-            while lives < times or killing.steps < 20 * times or killing.told < times:
+            while lives < times or killing.steps < 20 * times or killing.persists < times:
                 killing.one_life()
                 lives += 1
         finally:

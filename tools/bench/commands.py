@@ -43,7 +43,7 @@ def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home =
     wanted = LOG.check(only or ())
     with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
         measurements = LOG.measure(run, goals_of("log"), wanted)
-    _tell("warren bench log", measurements, as_json)
+    _print("warren bench log", measurements, as_json)
 
 
 @bench.command("pipeline")
@@ -64,7 +64,7 @@ def pipeline(as_json: AsJson = False, entries: Entries = 5_000_000, directory: H
         spark_run(run) as on_spark,
     ):
         measurements = PIPELINE.measure(on_spark, goals_of("pipeline"), wanted)
-    _tell("warren bench pipeline", measurements, as_json)
+    _print("warren bench pipeline", measurements, as_json)
 
 
 @bench.command("snapshot")
@@ -93,7 +93,7 @@ def snapshot(
         measurements = suite.measure(run, goals_of("snapshot"), wanted)
     if plot is not None:
         draw(measurements, plot)
-    _tell("warren bench snapshot", measurements, as_json)
+    _print("warren bench snapshot", measurements, as_json)
 
 
 @bench.command("queue")
@@ -125,7 +125,7 @@ def queue(
         measurements = suite.measure(run, goals_of("queue"), wanted)
     if plot is not None:
         draw(measurements, plot)
-    _tell("warren bench queue", measurements, as_json)
+    _print("warren bench queue", measurements, as_json)
 
 
 @bench.command("amqp")
@@ -168,7 +168,7 @@ def amqp(
         measurements = AMQP.measure(run, goals_of("amqp"), wanted)
     for name, why in run.absent.items():
         sys.stderr.write(f"{name} is left out: {why}\n")
-    _tell("warren bench amqp", measurements, as_json)
+    _print("warren bench amqp", measurements, as_json)
 
 
 @bench.command("reflection")
@@ -183,7 +183,7 @@ def reflection(
     wanted = REFLECTION.check(only or ())
     with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
         measurements = REFLECTION.measure(run, goals_of("reflection"), wanted)
-    _tell("warren bench reflection", measurements, as_json)
+    _print("warren bench reflection", measurements, as_json)
 
 
 class ProgressNarrator:
@@ -213,7 +213,7 @@ class ProgressNarrator:
         sys.stderr.write(f"{measurement.name}: {_value(measurement)}\n")
 
 
-def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
+def _print(title: str, measurements: list[Measurement], as_json: bool) -> None:
     from tools.bench.measurement import as_object, shown
 
     if as_json:

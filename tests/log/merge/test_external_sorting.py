@@ -322,7 +322,7 @@ def test_long_keys_are_sampled_within_memory_and_split_all_the_same() -> None:
     memory_bytes_max = 200 * plans.ENTRY_INDEX_BYTES
     sample = sampling.Sample(len(created), 8, memory_bytes_max // 8)
     for batch in inputs[0].batches():
-        sample.look_at(batch)
+        sample.add(batch)
         assert sample._bytes <= max(memory_bytes_max // 8, 5 * 2000)
     assert 2 <= len(sample.bounds()) < 8
     shop = workshop(memory_bytes_max)
