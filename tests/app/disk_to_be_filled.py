@@ -3,9 +3,9 @@
     unshare --mount --map-root-user python -m tests.app.disk_to_be_filled one|store PLACE
 
 It has a file system in memory, and a ballast on it that leaves some MiB: removing that is making room, enough for
-RocksDB to sort everything once more, however much was written meanwhile. The program writes until nothing goes on,
-looks at everything, makes room, and looks again. What it finds is told as one JSON object; an exception ends it. `one`:
-everything is on the one small disk. `store`: only the safe snapshot store is.
+RocksDB to sort everything once more, however much was written meanwhile. The program writes until the
+writer is blocked, reads everything, makes room, and reads again. It prints its findings as one JSON object; an
+exception ends it. `one`: everything is on the one small disk. `store`: only the safe snapshot store is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Writer:
 
     def join(self) -> None:
         self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive(), "the writer did not go on when there was room"
+        assert not self._thread.is_alive(), "the writer did not continue when there was room"
 
     def _run(self) -> None:
         try:
@@ -102,7 +102,7 @@ def is_there(db: Warren, count: int) -> bool:
 
 
 def holds_still(db: Warren) -> bool:
-    """A moment that somebody holds is there still when everything was tried again several times."""
+    """An open snapshot stays readable after several retries of reflection."""
     with db.snapshot() as moment:
         values = moment.kv("values")
         before = list(values)
@@ -115,7 +115,7 @@ def log_files(db: Warren) -> int:
 
 
 def stands_still(db: Warren, writer: Writer, alarms: list[str]) -> bool:
-    """The log may find some room yet, if the store has just taken something: then the writer goes on for a while."""
+    """The log may still find room if the store has just applied entries: then the writer continues for a while."""
     at, alarms[:] = writer.acknowledged, db.alarms()
     time.sleep(0.5)
     return any("writers wait" in alarm for alarm in alarms) and writer.acknowledged == at
@@ -139,7 +139,7 @@ def one_disk(place: Path) -> dict[str, Any]:
     writer.last = writer.acknowledged + MORE
     disk_reserve.unlink()
     writer.join()
-    until(lambda: has_caught_up(db), "reflection did not go on", db)
+    until(lambda: has_caught_up(db), "reflection did not continue", db)
     return findings | ended(db, writer, place / "db", disk_reserve)
 
 
@@ -157,7 +157,7 @@ def store_disk(place: Path) -> dict[str, Any]:
     findings["view while full"] = holds_still(db)
     files_before = log_files(db)
     disk_reserve.unlink()
-    until(lambda: has_caught_up(db), "reflection did not go on", db)
+    until(lambda: has_caught_up(db), "reflection did not continue", db)
     until(lambda: log_files(db) < files_before, "the log did not go behind what the store has now")
     return findings | ended(db, writer, place / "db", disk_reserve)
 
@@ -179,7 +179,7 @@ def ended(db: Warren, writer: Writer, directory: Path, disk_reserve: Path) -> di
 
 
 def opening(directory: Path) -> str:
-    """Try it; what was said. A store that needs no room at the moment may open."""
+    """The error of an attempt to open. A store that needs no room at the moment may open."""
     try:
         warren.open(str(directory), log_settings=LOG, reflection=REFLECTION).close()
     except WarrenError as error:

@@ -1,4 +1,4 @@
-"""A life in which several threads put, get, acknowledge and reject until it is killed, and tell what they know.
+"""A process whose threads put, get, acknowledge and reject until it is killed, and print what is durable.
 
     put N          message N, and everything that its thread has put before in this life, is durable
     going N        message N of `work` is about to be acknowledged     gone N        … durably so

@@ -2,8 +2,8 @@
 
     unshare --mount --map-root-user python -m tests.app.queues_on_a_full_disk PLACE
 
-One thread puts small and large messages one after the other, until nothing goes on. Another gets and acknowledges what
-is there meanwhile. Then there is room again. What is found is told as one JSON object; an exception ends it.
+One thread puts small and large messages one after the other, until it is blocked. Another gets and acknowledges what is
+there meanwhile. Then there is room again. The findings are printed as one JSON object; an exception ends it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Putter:
 
     def join(self) -> None:
         self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive(), "the putter did not go on when there was room"
+        assert not self._thread.is_alive(), "the putter did not continue when there was room"
 
     def _run(self) -> None:
         try:

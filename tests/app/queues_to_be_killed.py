@@ -1,4 +1,4 @@
-"""A life that puts, gets, acknowledges and rejects until it is killed, and tells what it knows to be durable.
+"""A process that puts, gets, acknowledges and rejects until it is killed, and prints what is durable.
 
 put N     message N is durable          got N     message N was delivered          gone N    its acknowledgement is
 """

@@ -1,4 +1,4 @@
-"""The first start: somebody can come in, and later starts change nothing."""
+"""The first start creates a user who can log in; later starts change nothing."""
 
 from __future__ import annotations
 

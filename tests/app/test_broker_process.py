@@ -73,7 +73,7 @@ def test_rabbitmq_conf_is_read(tmp_path: Path) -> None:
         assert f"{conf}:4: no.such.key is ignored: unknown key" in broker.log
 
 
-def test_clients_are_told_before_it_stops(tmp_path: Path) -> None:
+def test_clients_are_notified_before_it_stops(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "--pid-file", str(tmp_path / "pid")) as broker:
         assert int((tmp_path / "pid").read_text()) == broker.process.pid
         connection = come_in(broker, "guest", "guest")
@@ -91,7 +91,7 @@ def test_who_does_not_go_is_waited_for_until_a_second_signal(tmp_path: Path) -> 
             assert client.recv(1)
             deaf = come_in(broker, "guest", "guest")
             broker.process.send_signal(signal.SIGTERM)
-            while client.recv(1 << 16):  # it was told to stop: nobody who is not in is waited for
+            while client.recv(1 << 16):  # it is stopping: clients that have not logged in are not waited for
                 continue
             with pytest.raises(subprocess.TimeoutExpired):
                 broker.process.wait(0.5)

@@ -1,6 +1,6 @@
 """A disk that is really full, with a real RocksDB on it: a file system of some MiB, mounted for one process alone.
 
-What the memory disk says of this (tests/log/test_bad_input.py) is said of our own files only; RocksDB writes by itself.
+The memory disk (tests/log/test_bad_input.py) covers our own files only; RocksDB writes its files without it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def played(scenario: str, place: Path) -> dict[str, Any]:
 
 def check_nothing_lost(findings: dict[str, Any]) -> None:
     assert findings["error"] is None, "a full disk holds writers up, it does not end them"
-    assert findings["read while full"], "reading goes on"
-    assert findings["view while full"], "and nobody's view is closed for a trial in vain"
+    assert findings["read while full"], "reading continues"
+    assert findings["view while full"], "and no view is closed by a retry that fails"
     assert findings["read after"] and findings["read again"], "everything that was acknowledged is there"
     assert findings["alarms again"] == [], "the alarm is gone"
 
 
 @pytest.mark.slow
-def test_a_full_disk_holds_writers_up_and_everything_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_holds_writers_up_and_everything_continues_when_there_is_room(tmp_path: Path) -> None:
     """Promise 3: without a restart; the alarm names the file and says what to do, and goes away."""
     findings = played("one", tmp_path)
     check_nothing_lost(findings)
@@ -56,8 +56,8 @@ def test_a_full_disk_holds_writers_up_and_everything_goes_on_when_there_is_room(
 
 
 @pytest.mark.slow
-def test_a_store_whose_disk_is_full_stops_reflection_and_nobody_else(tmp_path: Path) -> None:
-    """X-03: the log takes on what the store does not, and is let go of again when the store has it."""
+def test_a_store_whose_disk_is_full_stops_reflection_only(tmp_path: Path) -> None:
+    """X-03: the log keeps what the store cannot take, and is purged again when the store has it."""
     findings = played("store", tmp_path)
     check_nothing_lost(findings)
     assert findings["while full"] > 0, "writers do not notice"

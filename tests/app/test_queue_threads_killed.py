@@ -1,4 +1,4 @@
-"""Several threads at work in one program, and `kill -9`: real RocksDB, real SQLite, real disk.
+"""Several threads in one program, and `kill -9`: real RocksDB, real SQLite, real disk.
 
 Whatever the moment: nothing that was durable and not being settled is lost; nothing that was durably settled comes
 back; nothing is there twice, and what was moved is in one queue; order is kept, contents are whole; everything that is
@@ -72,7 +72,7 @@ class Killing:
     def _found(self, db: Warren, name: str) -> list[int]:
         batch = db.find_queue(name).get_many(1_000_000)
         numbers = [number_of(body) for body in batch.bodies]
-        assert all(batch.redelivered), "nobody knows what the killed one has delivered"
+        assert all(batch.redelivered), "what the killed process delivered is unknown"
         assert len(set(numbers)) == len(numbers), "once"
         if name != "dead":  # where they stand as they were rejected
             for own in ([n for n in numbers if n < APART], [n for n in numbers if n >= APART]):
@@ -107,7 +107,7 @@ def killed(times: int, seed: int) -> Killing:
 
 @pytest.mark.slow
 def test_threads_killed_twelve_times_lose_nothing_and_nothing_comes_back() -> None:
-    """And each thing that there is to tell was told at least once."""
+    """And each kind of report came at least once."""
     assert killed(12, seed=1).answers > 200
 
 

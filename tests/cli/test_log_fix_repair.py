@@ -1,4 +1,4 @@
-"""`warren log repair`: dry runs change nothing, repairs are told, the store is good afterwards."""
+"""`warren log repair`: dry runs change nothing, repairs are reported, the store is good afterwards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_cut_replaces_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_epoch_goes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """C-14: what was written later is kept in quarantine, byte for byte, and it is told how far back it goes."""
+    """C-14: what was written later is kept in quarantine, byte for byte, and the output says how far back it goes."""
     make_store(tmp_path)
     before = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("pwal*")))
     done = run(capsys, "log", "repair", "--epoch", 1, tmp_path)

@@ -38,7 +38,7 @@ class following:
         try:
             return [json.loads(self._lines.get(timeout=OUTPUT_SECONDS)) for _ in range(count)]
         except Empty:
-            raise AssertionError(f"nothing was told within {OUTPUT_SECONDS} s") from None
+            raise AssertionError(f"no output within {OUTPUT_SECONDS} s") from None
 
     def end(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_rf_07_a_changed_directory_is_noticed_and_read_by_another_process(tmp_pa
     store.close()
 
 
-def test_a_follower_that_is_too_slow_is_told_the_horizon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_follower_that_is_too_slow_is_shown_the_horizon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(tmp_path, is_open=True, retention_seconds=0.0, retention_bytes=0)
     follower = Follower(LocalFiles(), str(tmp_path), Epoch(0))
     store.compact()

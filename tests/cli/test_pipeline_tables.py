@@ -12,7 +12,7 @@ LOCAL = ("--master", "local[2]")
 
 
 @pytest.mark.spark
-def test_a_snapshot_is_made_and_told(tmp_path: Path) -> None:
+def test_a_snapshot_is_made_and_reported(tmp_path: Path) -> None:
     make_store(tmp_path / "log")
     result = run_process("pipeline", "snapshot", tmp_path / "log", tmp_path / "state", "--as-of", 2, "--json", *LOCAL)
     assert result.code == 0, result.err
@@ -33,7 +33,7 @@ def test_a_snapshot_is_made_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_an_export_is_made_and_goes_on(tmp_path: Path) -> None:
+def test_an_export_is_made_and_continued(tmp_path: Path) -> None:
     make_store(tmp_path / "log")
     words = ("pipeline", "export", tmp_path / "log", tmp_path / "entries", *LOCAL)
     result = run_process(*words, "--batch-epochs", 2, "--from-epoch", 1, "--json")

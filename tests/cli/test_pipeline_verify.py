@@ -12,7 +12,9 @@ SEALED = "pwal_0000.0000000001"
 
 
 @pytest.mark.spark
-def test_good_and_damaged_stores_are_told_as_by_log_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_good_and_damaged_stores_are_reported_as_by_log_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_store(tmp_path)
     good = run_process("pipeline", "verify", "--master", "local[2]", tmp_path)
     assert (good.code, good.out) == (0, run(capsys, "log", "verify", tmp_path).out), good.err

@@ -27,7 +27,7 @@ def built(
     return configuration_of(files, choices, environment or {})
 
 
-def test_without_a_word_from_anybody_defaults_hold() -> None:
+def test_without_any_setting_defaults_hold() -> None:
     found = built()
     assert found.server == ServerSettings()
     assert found.queues == QueueSettings()

@@ -1,4 +1,4 @@
-"""`warren serve` told where to keep things: log in one place, catalog in PostgreSQL, and what is refused by name."""
+"""`warren serve` with locations: log in one place, catalog in PostgreSQL, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
-    """OP-02, OP-03: it goes on serving messages while PostgreSQL is away. C-21: another log is refused, or forced."""
+    """OP-02, OP-03: messages are served while PostgreSQL is unreachable. C-21: another log is refused, or forced."""
     with postgres_server() as server:
         name = server.make_database()
         store, url = tmp_path / "store", server.url(name).replace("@", ":secret@")

@@ -83,7 +83,7 @@ def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
     )
 
 
-def test_who_may_come_from_this_machine_only_can_be_nobody() -> None:
+def test_loopback_users_can_be_empty() -> None:
     assert read("heartbeat = 1")[0]["loopback_users"] == ("guest",)
     assert read("loopback_users = none")[0]["loopback_users"] == ()
     assert read("loopback_users.guest = none")[0]["loopback_users"] == ()

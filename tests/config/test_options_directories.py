@@ -13,7 +13,7 @@ from warren.config.options import store_directory
 from warren.log.store import LogStore
 
 
-def test_the_store_lives_in_the_data_directory_unless_it_is_told_otherwise() -> None:
+def test_the_store_lives_in_the_data_directory_unless_it_is_set_otherwise() -> None:
     """OP-03: --store-dir, by default the broker's --data-dir."""
     assert store_directory("/data", None, False) == "/data"
     assert store_directory("/data", "/store", False) == "/store"

@@ -46,13 +46,13 @@ def test_a_storage_is_a_mapping(db: Warren) -> None:
     users.put_many({b"alan": b"baker", b"grace": b"admiral"})
     users.update({b"linus": b"student"})
     assert users[b"ada"] == users.get(b"ada") == b"countess"
-    assert users.get(b"nobody") is None
-    assert users.get_many([b"grace", b"nobody", b"ada"]) == [b"admiral", None, b"countess"]
-    assert (b"ada" in users, b"nobody" in users) == (True, False)
+    assert users.get(b"missing") is None
+    assert users.get_many([b"grace", b"missing", b"ada"]) == [b"admiral", None, b"countess"]
+    assert (b"ada" in users, b"missing" in users) == (True, False)
     assert (list(users), len(users), bool(users)) == ([b"ada", b"alan", b"grace", b"linus"], 4, True)
     assert list(reversed(users)) == [b"linus", b"grace", b"alan", b"ada"]
     del users[b"ada"]
-    users.discard(b"grace", b"nobody")
+    users.discard(b"grace", b"missing")
     assert dict(users) == {b"alan": b"baker", b"linus": b"student"}
     assert users.pop(b"alan") == b"baker"
     with pytest.raises(KeyError):
@@ -83,7 +83,7 @@ def test_storages_with_different_names_do_not_meet(db: Warren) -> None:
     assert (len(one), len(other)) == (0, 1)
 
 
-def test_a_conditional_put_happens_once_whoever_else_tries(db: Warren) -> None:
+def test_a_conditional_put_happens_once_under_contention(db: Warren) -> None:
     counter = db.kv("counter")
     counter[b"n"] = b"0"
 
@@ -126,7 +126,7 @@ def test_coroutines_use_the_same_storage(db: Warren) -> None:
         await asyncio.gather(*(events.put(b"%04d" % number, b"x") for number in range(30)))
         await events.put_many((b"%04d" % number, b"y") for number in range(1000, 2000))
         assert await events.get(b"0007") == b"x"
-        assert await events.get_many([b"1500", b"nobody"]) == [b"y", None]
+        assert await events.get_many([b"1500", b"missing"]) == [b"y", None]
         assert not await events.put_if(b"0007", b"z", expected=None)
         await events.discard(b"0007")
         return [key async for key, _ in events.range(b"0005")] + [key async for key, _ in events.prefix(b"199")]
@@ -193,7 +193,7 @@ while True:
 """
 
 
-def test_bad_input_is_told(db: Warren, tmp_path: Path) -> None:
+def test_bad_input_is_reported(db: Warren, tmp_path: Path) -> None:
     users = db.kv("users")
     asks: list[Callable[[], Any]] = [
         lambda: users["ada"],  # type: ignore[index]

@@ -82,7 +82,7 @@ def test_a_buffer_begins_empty_whatever_an_earlier_life_left_there(tmp_path: Pat
         assert list((tmp_path / "buffer").iterdir()) == []
 
 
-def test_a_kind_of_buffer_that_nobody_knows_is_misuse_and_nothing_stays_locked(tmp_path: Path) -> None:
+def test_an_unknown_kind_of_buffer_is_misuse_and_nothing_stays_locked(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no version buffer called 'paper'") as misuse:
         warren.open(str(tmp_path), reflection=replace(TINY, buffer="paper"))
     assert misuse.value.hint == "it may be memory or rocksdb"

@@ -1,7 +1,7 @@
 """A campaign: an embedding program with a real RocksDB, killed at random, eighteen times in each way of reflecting.
 
-`tests/embedded/test_database_embedded.py` has six kills a way at a fixed place; these come at any moment, also before the directory
-is open again. Run it by `pytest -m torture tests/app`.
+`tests/embedded/test_database_embedded.py` has six kills per mode at a fixed place; these come at any moment, also
+before the directory is open again. Run it by `pytest -m torture tests/embedded`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTLED = b"x" * 100  # what the child writes under each number
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", WAYS)
 def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(tmp_path: Path, mode: str) -> None:
-    """X-03: every number that was told is there with its value, one more at most, and the log is not outrun."""
+    """X-03: every number that was acknowledged is there with its value, one more at most, and the log is not outrun."""
     rng, acknowledged, flushed = random.Random(f"{mode} 5"), -1, 0
     for kill in range(KILLS):
         acknowledged = max(acknowledged, lived(tmp_path, mode, acknowledged, rng))
@@ -46,7 +46,7 @@ def test_the_state_equals_what_was_acknowledged_whenever_the_program_is_killed(t
 
 
 def lived(home: Path, mode: str, acknowledged: int, rng: random.Random) -> int:
-    """One life, ended by SIGKILL; the last number it was heard to have acknowledged."""
+    """One process, ended by SIGKILL; the last number it printed as acknowledged."""
     command = [sys.executable, "-c", _CHILD, str(home), mode, str(acknowledged + 1)]
     handle = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert handle.stdout is not None

@@ -168,7 +168,7 @@ def test_a_full_queue_refuses(db: Warren) -> None:
     assert drained(full) == [b"1", b"2"]
 
 
-def test_an_unused_queue_goes_by_itself(db: Warren) -> None:
+def test_an_unused_queue_expires(db: Warren) -> None:
     db.queue("passing", expires=0.02)
     for _ in range(500):
         if not db.queues():
@@ -297,7 +297,7 @@ def test_declarations_that_differ_or_make_no_sense_are_refused(db: Warren, jobs:
         db.queue("jobs", max_length=5)
     assert db.find_queue("jobs").name == "jobs"
     with pytest.raises(UnknownQueue, match="declare it first"):
-        db.find_queue("nobody")
+        db.find_queue("missing")
     with pytest.raises(Misuse, match="overflow"):
         db.queue("x", overflow="spill")
     with pytest.raises(Misuse, match="message_ttl"):
@@ -334,7 +334,7 @@ def test_a_closed_database_takes_nothing(tmp_path: Path) -> None:
             call()
 
 
-def test_a_second_process_is_told_who_has_it(tmp_path: Path, db: Warren) -> None:
+def test_a_second_process_gets_an_error_that_names_the_owner(tmp_path: Path, db: Warren) -> None:
     db.queue("jobs")
     code = f"import warren\nwarren.open({db.database.directory!r}).queue('jobs')"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

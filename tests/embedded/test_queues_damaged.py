@@ -1,4 +1,4 @@
-"""A damaged file: its messages are set aside and told, the others are served, and nothing else is disturbed."""
+"""A damaged file: its messages are set aside and reported, the others are served, and nothing else is disturbed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def drained(queue: Queue) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_what_is_damaged_is_told_and_the_others_are_served(tmp_path: Path, size: int) -> None:
+def test_damage_is_reported_and_the_others_are_served(tmp_path: Path, size: int) -> None:
     directory = str(tmp_path / "db")
     bodies = filled(directory, size)
     file = damage(directory, b"message 4 ")
@@ -87,7 +87,7 @@ def test_when_the_good_file_comes_back_the_messages_are_there(tmp_path: Path, si
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_the_scrub_names_the_queue_before_anybody_reads_it(tmp_path: Path, size: int) -> None:
+def test_the_scrub_names_the_queue_before_it_is_read(tmp_path: Path, size: int) -> None:
     directory = str(tmp_path / "db")
     filled(directory, size)
     file = damage(directory, b"message 4 ")

@@ -15,7 +15,7 @@ from tests.app.test_full_disk import ROOT, in_a_mount_namespace
 
 @pytest.mark.slow
 def test_putters_wait_for_room_and_getters_go_on(tmp_path: Path) -> None:
-    """Promise 3: nothing is lost, nothing comes twice, and nobody has to start again."""
+    """Promise 3: nothing is lost, nothing comes twice, and no restart is needed."""
     command = [*in_a_mount_namespace(), sys.executable, "-m", "tests.app.queues_on_a_full_disk", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)

@@ -218,7 +218,7 @@ class QueuesMachine(RuleBasedStateMachine):
         self.states = States(self.model.standing())
 
     def _again(self, name: str, body: bytes) -> Plain:
-        """A message that was found, and looked at. One that was moved has neither time nor priority."""
+        """A message as found, checked. One that was moved has neither time nor priority."""
         known = self.put_messages.get((name, body), Plain(body))
         return Plain(body, due_ms=known.due_ms, priority=known.priority, was_delivered=True)
 

@@ -7,7 +7,7 @@
     database/       a log and its store, killed: what was written first is in the store only, what came last in the log
 
 Run once per version, when it is released; the archive is then never made again, for what it proves is that a store
-written *then* opens now. RocksDB's diary (LOG) and locks are left out: nobody reads them.
+written *then* opens now. RocksDB's diary (LOG) and locks are left out: they are not read.
 """
 
 from __future__ import annotations

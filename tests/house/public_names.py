@@ -122,7 +122,7 @@ def public_members() -> list[str]:
 
 
 def _members(kind: type) -> list[str]:
-    """Without what an error or a text has by itself."""
+    """Without the attributes every error or string has."""
     inherited = {name for base in (BaseException, str) if issubclass(kind, base) for name in dir(base)}
     return [name for name in dir(kind) if not name.startswith("_") and name not in inherited]
 

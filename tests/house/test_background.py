@@ -45,7 +45,7 @@ POLICY: dict[str, str] = {
     "workers/control_socket.py": TASK,
     "workers/process.py": "ends its process",
 }
-TOOLS = ("testing/", "cli/")  # a person or a test sees how they end
+TOOLS = ("testing/", "cli/")  # their exit is seen by the operator or a test
 TIMERS = {
     *("call_later", "call_at", "call_soon", "call_soon_threadsafe", "add_done_callback"),
     *("create_task", "ensure_future", "run_in_executor", "to_thread", "run_coroutine_threadsafe"),

@@ -2,7 +2,7 @@
 
 A format is a module named `format.py` or `<kind>_format.py`, or one that lays out bytes with a `struct.Struct` of its
 own. Its page in docs/formats names the module (`records/format.py`) and has three sections: a drawing, worked bytes,
-versions. So whoever changes bytes meets the page, and whoever reads the page finds the code.
+versions. So a change of bytes leads to the page, and the page leads to the code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Snapshot stores behind one door, and the plain model all are held to: the merge rule written by hand.
 
-RocksDB, the one that forgets, and RocksDB written by its owner and read beside him, as secondary.
+RocksDB, the one that forgets, and RocksDB written by its owner and read by another process, as secondary.
 `Stage` opens any kind, again and again over the same disk, and cuts its power; `Model` says what must be in it.
 The suite itself is test_snapshot_store.py, its state machine test_snapshot_store_machine.py.
 """

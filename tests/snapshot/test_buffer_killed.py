@@ -1,5 +1,5 @@
-"""The version buffer in RocksDB under `kill -9`: what is found is what some whole steps left, and no step persist told
-of is missing from them. Nothing is doubled, and no entry has taken the place of another of its version."""
+"""The version buffer in RocksDB under `kill -9`: the content is what some whole steps left, and no persisted
+step is missing. Nothing is doubled, and no entry has taken the place of another of its version."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class Killing:
         buffer.close()
         assert counted == len(found)
         while not (self.steps >= persisted and in_order(self._model) == found):
-            assert self.steps <= did, (
-                f"persist told of step {persisted}, and {did} was the last: none of them left this"
-            )
+            assert self.steps <= did, f"step {persisted} was persisted, and {did} was the last: none of them left this"
             self._replay_step(found, persisted)
 
     def _replay_step(self, found: list[Entry], persisted: int) -> None:
@@ -76,7 +74,7 @@ def killed(times: int, seed: int) -> Killing:
 
 
 def test_a_buffer_killed_twenty_times_holds_what_whole_steps_left_each_time() -> None:
-    """VB-06, VB-10: what persist told of is there; entries of equal version, of several channels and of one, are all
+    """VB-06, VB-10: what was persisted is there; entries of equal version, of several channels and of one, are all
     there, and once."""
     assert killed(20, seed=1).steps >= 400
 

@@ -5,7 +5,7 @@ warren bench pipeline     reading and compacting on Spark, beside the JVM's own 
 warren bench snapshot     the safe snapshot store: writing with reflection and without, reading, start-up, memory, disk
 warren bench queue        queues, beside SQLite by hand, persist-queue, litequeue, diskcache, and our own kept in SQL
 warren bench amqp         the broker over AMQP, beside RabbitMQ, Redis Streams and NATS
-warren bench reflection   the ways in which entries reach that store, each by itself
+warren bench reflection   the ways in which entries reach that store, each alone
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def amqp(
 def reflection(
     as_json: AsJson = False, entries: Entries = 1_000_000, directory: Home = None, only: Only = None
 ) -> None:
-    """Measure each way of reflection by itself. Writes to a temporary directory, and removes it."""
+    """Measure each way of reflection separately. Writes to a temporary directory, and removes it."""
     from tools.bench.goals import goals_of
     from tools.bench.reflection.rows import REFLECTION
     from tools.bench.run import run_in
@@ -187,7 +187,7 @@ def reflection(
 
 
 class ProgressNarrator:
-    """Tells on stderr which row is being measured, how far it is, and what came out."""
+    """Reports on stderr which row is being measured, its progress, and its result."""
 
     def __init__(self) -> None:
         self._bars = ExitStack()

@@ -148,7 +148,7 @@ def test_an_order_whose_inputs_are_no_longer_current_is_refused_and_costs_nothin
 
 
 def test_the_owner_continues_while_others_work_and_purges_nothing_they_read() -> None:
-    """CO-06: what is appended, rotated and purged meanwhile disturbs nobody, and is there behind it."""
+    """CO-06: what is appended, rotated and purged meanwhile does not disturb the job, and is there afterwards."""
     stage = Stage()
     with stage.store() as store:
         fill(store)
@@ -184,7 +184,7 @@ def test_an_order_lapses_and_what_was_made_for_it_is_cleared() -> None:
         assert other is not None
         work(store, other)
         store.handover.cancel(other.name)
-        store.handover.cancel("nobody's")
+        store.handover.cancel("unknown")
         assert not stage.disk.list(f"{DIRECTORY}/staging")
         with pytest.raises(Refused, match="cannot be made"):
             store.handover.order(0)
@@ -254,7 +254,7 @@ def test_what_is_not_what_was_ordered_is_refused(
 
 
 def test_files_whose_ranges_overlap_are_refused() -> None:
-    """A worker that merged the wrong range must not hide keys: neighbours are compared."""
+    """A worker that merged the wrong range must not hide keys: adjacent ranges are compared."""
     stage = Stage()
     with stage.store() as store:
         fill(store)
