@@ -227,7 +227,7 @@ class QueuesMachine(RuleBasedStateMachine):
         self.queues[name] = self.stage.db.queue(
             name,
             durable=spec.durable,
-            message_ttl=None if spec.ttl_ms is None else settings.ttl_ms / 1000,
+            message_ttl=None if spec.ttl_ms is None else spec.ttl_ms / 1000,
             max_length=spec.max_length,
             overflow="reject-publish" if spec.rejects else "drop-head",
             dead_letter=spec.dead_letter,
