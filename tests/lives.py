@@ -1,12 +1,12 @@
-"""Lives of a process that are ended by SIGKILL at a random moment, many of them for the price of one start.
+"""Processes that are ended by SIGKILL at a random moment, many of them for the cost of one start.
 
-    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ the output of that process
-    the child     serve(live)      a life is a fork of it, so that all of them import everything once
+    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ the reports of that process
+    the child     serve(live)      forks a process for each run, so that all of them share the imports
 
-    stdin     a line: begin a life, with what the line says
-    stdout    "pid N" of the life, its output lines ("done 7"), "dead" when it is
+    stdin     a line: start a process, with the line as its argument
+    stdout    "pid N" of the process, its reports ("done 7"), "dead" after its end
 
-A line is one write: `print` makes several where PYTHONUNBUFFERED is set, and a kill falls between two of them.
+A report is one write: `print` makes several where PYTHONUNBUFFERED is set, and a kill may fall between two of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Lives:
 
     @property
     def pid(self) -> int:
-        """Of the process that begins lives."""
+        """Of the process that forks the others."""
         return self._process.pid
 
     def one(self, seconds: float, order: str = "") -> Reports:
@@ -68,7 +68,7 @@ class Lives:
         assert word == "pid", word
 
     def read_line(self) -> tuple[str, int]:
-        """The next line of its output."""
+        """The next report of the process."""
         assert self._process.stdout is not None
         word, number = self._process.stdout.readline().split()
         return word, int(number)

@@ -37,7 +37,7 @@ def refused(directory: Path, *options: str, **env: str) -> subprocess.CompletedP
     return ended
 
 
-def test_it_says_where_it_listens_and_keeps_its_data_to_itself(tmp_path: Path) -> None:
+def test_it_prints_where_it_listens_and_keeps_its_data_private(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         assert broker.port and broker.management_port and broker.prometheus_port
         for port in (broker.port, broker.management_port, broker.prometheus_port):

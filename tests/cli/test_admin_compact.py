@@ -50,7 +50,7 @@ def test_without_a_running_store_an_error_is_printed_and_the_request_withdrawn(
     make_store(tmp_path)
     ended = run(capsys, "compact", "--data-dir", tmp_path, "--timeout", 0.1)
     assert ended.code == 64
-    assert "is a store running there?" in ended.err
+    assert "is one running there?" in ended.err
     assert not (tmp_path / "ctrl" / START).exists()
     assert run(capsys, "compact", "--data-dir", tmp_path / "nowhere").code == 64
 

@@ -24,7 +24,7 @@ def where_sql_is(places: CatalogLocation) -> str:
     return places.sql(Environment.real()).where
 
 
-def test_the_connect_string_says_which_sql_database() -> None:
+def test_the_connect_string_selects_the_sql_database() -> None:
     """OP-01: `--connect`."""
     assert where_sql_is(resolve_location("/data")) == "/data/catalog/warren.sqlite"
     assert where_sql_is(resolve_location("/data", connect="sqlite:////x/y.db")) == "/x/y.db"
@@ -71,7 +71,7 @@ def test_without_a_data_directory_the_store_needs_its_own() -> None:
         ({"HOME": "/h"}, "/h/.local/share/warren"),
     ],
 )
-def test_where_nothing_is_said_the_environment_says_it(environment: dict[str, str], expected: str) -> None:
+def test_without_an_option_the_environment_counts(environment: dict[str, str], expected: str) -> None:
     assert default_data_directory(environment) == expected
     assert resolve_location(environment=environment).directory == expected
     assert resolve_location("/given", environment=environment).directory == "/given"

@@ -103,7 +103,7 @@ def test_the_log_has_a_file_and_a_directory(lines: str, path: str | None) -> Non
     assert read(lines)[0].get("log_file") == path
 
 
-def test_a_key_that_comes_again_counts_as_it_was_said_last() -> None:
+def test_the_last_of_repeated_keys_counts() -> None:
     choices, warnings = read("heartbeat = 1\nheartbeat = 2\nlisteners.tcp.a = 1\nlisteners.tcp.a = 2")
     assert (choices["heartbeat"], choices["port"], warnings) == (2, 2, [])
 

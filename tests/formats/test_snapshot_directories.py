@@ -71,7 +71,7 @@ def test_the_present_version_has_its_golden_archive_of_the_snapshot_store() -> N
     assert ARCHIVE.exists()
 
 
-def test_a_golden_store_opens_and_says_what_it_said(golden: Path) -> None:
+def test_a_golden_store_opens_with_its_contents(golden: Path) -> None:
     for _ in range(2):  # and once more, from what the first opening made of it
         store = RocksDbStore.open(str(golden / "store"), TIMELINE)
         assert store.applied == (TIMELINE, 0x123456, (0x123456, 7))
@@ -139,7 +139,7 @@ def test_a_golden_column_family_is_taken_over_and_its_bytes_are_those_of_the_pag
     buffer.close()
 
 
-def test_a_golden_database_opens_and_says_what_was_acknowledged(golden: Path) -> None:
+def test_a_golden_database_opens_with_what_was_acknowledged(golden: Path) -> None:
     """Part of it is in its store only, and part in its log only."""
     for _ in range(2):
         with warren.open(str(golden / "database"), log_settings=LOG, reflection=REFLECTION) as db:

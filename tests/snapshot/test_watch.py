@@ -225,7 +225,7 @@ def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
     releasing.join()
 
 
-def test_a_puller_that_cannot_begin_says_why(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_puller_that_cannot_start_reports_why(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with opened(directory, replace(QUICK, reflection=Mode.OFF)) as db:
         db.kv("some")
     wrong = PullerRequest(str(directory), TimelineId(7), QUICK, SnapshotStoreSettings())

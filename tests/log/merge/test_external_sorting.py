@@ -266,7 +266,7 @@ def test_memory_stays_within_the_setting_when_the_inputs_are_larger(tmp_path_fac
 
 
 @pytest.mark.slow
-def test_put_only_needs_no_more_per_entry_than_it_says() -> None:
+def test_put_only_needs_no_more_per_entry_than_declared() -> None:
     source = WideInput(batch_count=50, rows=20_000, distinct=800_000, is_mapped=True)
     pieces = list(source.batches())
     count, peak = resident_of(lambda: sum(1 for _ in put_only([_Held(pieces)], True, SystemThreads(), 1)))
