@@ -1,12 +1,12 @@
-"""Lives of a process that are ended by SIGKILL at a random moment, many of them for the price of one start.
+"""Processes that are ended by SIGKILL at a random moment, many of them for the cost of one start.
 
-    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ the output of that process
-    the child     serve(live)      a life is a fork of it, so that all of them import everything once
+    the test      Lives("tests.snapshot.store_to_be_killed", directory).one(seconds)   ─▶ the reports of that process
+    the child     serve(live)      forks a process for each run, so that all of them share the imports
 
-    stdin     a line: begin a life, with what the line says
-    stdout    "pid N" of the life, its output lines ("told 7"), "dead" when it is
+    stdin     a line: start a process, with the line as its argument
+    stdout    "pid N" of the process, its reports ("done 7"), "dead" after its end
 
-A line is one write: `print` makes several where PYTHONUNBUFFERED is set, and a kill falls between two of them.
+A report is one write: `print` makes several where PYTHONUNBUFFERED is set, and a kill may fall between two of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-Told = list[tuple[str, int]]  # a word, and a number
+Reports = list[tuple[str, int]]  # a word, and a number
 
 
-def say(word: str, number: int = 0) -> None:
+def report(word: str, number: int = 0) -> None:
     os.write(1, f"{word} {number}\n".encode())
 
 
@@ -32,10 +32,10 @@ def serve(live: Callable[[str], None]) -> None:
     while line := sys.stdin.readline():
         pid = os.fork()
         if pid == 0:
-            say("pid", os.getpid())  # before any other output
+            report("pid", os.getpid())  # before any other output
             live(line.strip())
         os.waitpid(pid, 0)
-        say("dead")
+        report("dead")
 
 
 class Lives:
@@ -51,34 +51,34 @@ class Lives:
 
     @property
     def pid(self) -> int:
-        """Of the process that begins lives."""
+        """Of the process that forks the others."""
         return self._process.pid
 
-    def one(self, seconds: float, order: str = "") -> Told:
+    def one(self, seconds: float, order: str = "") -> Reports:
         """Start a process, end it after `seconds`, and return its output."""
         self.begin(order)
         time.sleep(seconds)
-        return self.end_it()
+        return self.kill()
 
     def begin(self, order: str = "") -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{order}\n")
         self._process.stdin.flush()
-        word, self._pid = self.hear()
+        word, self._pid = self.read_line()
         assert word == "pid", word
 
-    def hear(self) -> tuple[str, int]:
-        """The next line of its output."""
+    def read_line(self) -> tuple[str, int]:
+        """The next report of the process."""
         assert self._process.stdout is not None
         word, number = self._process.stdout.readline().split()
         return word, int(number)
 
-    def end_it(self) -> Told:
+    def kill(self) -> Reports:
         os.kill(self._pid, signal.SIGKILL)
-        told: Told = []
-        while (heard := self.hear())[0] != "dead":
-            told.append(heard)
-        return told
+        reports: Reports = []
+        while (line := self.read_line())[0] != "dead":
+            reports.append(line)
+        return reports
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -1,7 +1,7 @@
 """A broker whose disk fails as soon as it is ready: `python -m tests.app.broker_on_a_failing_disk DIRECTORY`.
 
-Something is written then, by nobody who waits for it in the loop, and its sync fails. How the process ends is what the
-test looks at.
+A background write follows, for which no caller in the event loop waits, and its sync fails. The test checks how the
+process ends.
 """
 
 from __future__ import annotations

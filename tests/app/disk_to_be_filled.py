@@ -3,9 +3,9 @@
     unshare --mount --map-root-user python -m tests.app.disk_to_be_filled one|store PLACE
 
 It has a file system in memory, and a ballast on it that leaves some MiB: removing that is making room, enough for
-RocksDB to sort everything once more, however much was written meanwhile. The program writes until nothing goes on,
-looks at everything, makes room, and looks again. What it finds is told as one JSON object; an exception ends it. `one`:
-everything is on the one small disk. `store`: only the safe snapshot store is.
+RocksDB to sort everything once more, however much was written meanwhile. The program writes until the
+writer is blocked, reads everything, makes room, and reads again. It prints its findings as one JSON object; an
+exception ends it. `one`: everything is on the one small disk. `store`: only the safe snapshot store is.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ REFLECTION = ReflectionSettings(
 
 
 class Writer:
-    """One thread that puts one value after another; `told` of them were acknowledged."""
+    """One thread that puts one value after another; `acknowledged` of them were acknowledged."""
 
     def __init__(self, db: Warren) -> None:
-        self.told = 0
+        self.acknowledged = 0
         self.last: int | None = None
         self.error: Exception | None = None
         self._values = db.kv("values")
@@ -58,13 +58,13 @@ class Writer:
 
     def join(self) -> None:
         self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive(), "the writer did not go on when there was room"
+        assert not self._thread.is_alive(), "the writer did not continue when there was room"
 
     def _run(self) -> None:
         try:
-            while self.last is None or self.told < self.last:
-                self._values[key_of(self.told)] = value_of(self.told)
-                self.told += 1
+            while self.last is None or self.acknowledged < self.last:
+                self._values[key_of(self.acknowledged)] = value_of(self.acknowledged)
+                self.acknowledged += 1
         except Exception as error:
             self.error = error
 
@@ -102,7 +102,7 @@ def is_there(db: Warren, count: int) -> bool:
 
 
 def holds_still(db: Warren) -> bool:
-    """A moment that somebody holds is there still when everything was tried again several times."""
+    """An open snapshot stays readable after several retries of reflection."""
     with db.snapshot() as moment:
         values = moment.kv("values")
         before = list(values)
@@ -115,10 +115,10 @@ def log_files(db: Warren) -> int:
 
 
 def stands_still(db: Warren, writer: Writer, alarms: list[str]) -> bool:
-    """The log may find some room yet, if the store has just taken something: then the writer goes on for a while."""
-    at, alarms[:] = writer.told, db.alarms()
+    """The log may still find room if the store has just applied entries: then the writer continues for a while."""
+    at, alarms[:] = writer.acknowledged, db.alarms()
     time.sleep(0.5)
-    return any("writers wait" in alarm for alarm in alarms) and writer.told == at
+    return any("writers wait" in alarm for alarm in alarms) and writer.acknowledged == at
 
 
 def has_caught_up(db: Warren) -> bool:
@@ -132,15 +132,15 @@ def one_disk(place: Path) -> dict[str, Any]:
     writer = Writer(db)
     alarms: list[str] = []
     until(lambda: stands_still(db, writer, alarms), "the disk never filled up")
-    at = writer.told
-    told: dict[str, Any] = {"alarms": alarms, "at": at}
-    told["read while full"] = is_there(db, at)
-    told["held while full"] = holds_still(db)
-    writer.last = writer.told + MORE
+    at = writer.acknowledged
+    findings: dict[str, Any] = {"alarms": alarms, "at": at}
+    findings["read while full"] = is_there(db, at)
+    findings["view while full"] = holds_still(db)
+    writer.last = writer.acknowledged + MORE
     disk_reserve.unlink()
     writer.join()
-    until(lambda: has_caught_up(db), "reflection did not go on", db)
-    return told | ended(db, writer, place / "db", disk_reserve)
+    until(lambda: has_caught_up(db), "reflection did not continue", db)
+    return findings | ended(db, writer, place / "db", disk_reserve)
 
 
 def store_disk(place: Path) -> dict[str, Any]:
@@ -148,34 +148,38 @@ def store_disk(place: Path) -> dict[str, Any]:
     db = warren.open(str(place / "db"), log_settings=LOG, reflection=REFLECTION)
     writer = Writer(db)
     until(lambda: any("No space left" in alarm for alarm in db.alarms()), "the store never filled up")
-    at, alarms, files = writer.told, db.alarms(), log_files(db)
+    at, alarms, files = writer.acknowledged, db.alarms(), log_files(db)
     until(lambda: log_files(db) > files + 3, "the log did not grow")
-    writer.last = writer.told
+    writer.last = writer.acknowledged
     writer.join()
-    told: dict[str, Any] = {"alarms": alarms, "at": at, "while full": writer.told - at}
-    told["read while full"] = is_there(db, at)
-    told["held while full"] = holds_still(db)
-    held = log_files(db)
+    findings: dict[str, Any] = {"alarms": alarms, "at": at, "while full": writer.acknowledged - at}
+    findings["read while full"] = is_there(db, at)
+    findings["view while full"] = holds_still(db)
+    files_before = log_files(db)
     disk_reserve.unlink()
-    until(lambda: has_caught_up(db), "reflection did not go on", db)
-    until(lambda: log_files(db) < held, "the log did not go behind what the store has now")
-    return told | ended(db, writer, place / "db", disk_reserve)
+    until(lambda: has_caught_up(db), "reflection did not continue", db)
+    until(lambda: log_files(db) < files_before, "the log did not go behind what the store has now")
+    return findings | ended(db, writer, place / "db", disk_reserve)
 
 
 def ended(db: Warren, writer: Writer, directory: Path, disk_reserve: Path) -> dict[str, Any]:
     """What is there behind it all: now, and after a crash whose restart finds the disk full at first."""
-    told = {"error": writer.error and str(writer.error), "told": writer.told, "read after": is_there(db, writer.told)}
+    findings = {
+        "error": writer.error and str(writer.error),
+        "acknowledged": writer.acknowledged,
+        "read after": is_there(db, writer.acknowledged),
+    }
     db.database.abandon()
     db.database.store.close()
     fill_up(disk_reserve)
-    told["opening"] = opening(directory)
+    findings["opening"] = opening(directory)
     disk_reserve.unlink()
     with warren.open(str(directory), log_settings=LOG, reflection=REFLECTION) as again:
-        return told | {"read again": is_there(again, writer.told), "alarms again": again.alarms()}
+        return findings | {"read again": is_there(again, writer.acknowledged), "alarms again": again.alarms()}
 
 
 def opening(directory: Path) -> str:
-    """Try it; what was said. A store that needs no room at the moment may open."""
+    """The error of an attempt to open. A store that needs no room at the moment may open."""
     try:
         warren.open(str(directory), log_settings=LOG, reflection=REFLECTION).close()
     except WarrenError as error:

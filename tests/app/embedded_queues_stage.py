@@ -4,8 +4,8 @@
     stage.down()                              a clean stop
     stage.cut_the_power(SYNCED, 7)            then `up` again
 
-The catalog's SQL is in memory only: every start makes it again from the log. Nothing happens by itself: upkeep is asked
-for, and time is looked at when `pass_ms` says so.
+The catalog's SQL is in memory only: every start rebuilds it from the log. Nothing runs in the background: tests call
+upkeep, and timers are checked in `pass_ms`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class _Asleep:
     """A thread that never gets a turn. Is a `StartedThread`."""
 
     def join(self, timeout: float | None = None) -> None:
-        """There is nobody to wait for."""
+        """There is no thread to wait for."""
 
     def is_alive(self) -> bool:
         return False
 
 
 class WithoutClockwork(SystemThreads):
-    """Time is looked at when a test says so."""
+    """Timers are checked when a test calls for it."""
 
     def start(self, name: str, body: Callable[[], None]) -> StartedThread:
         return _Asleep() if name == "warren-timetable" else super().start(name, body)
@@ -133,5 +133,5 @@ class EmbeddedQueuesStage(DatabaseStage):
         return released
 
     def check(self) -> None:
-        told = [*self.db.alarms(), *self.queues.vhost.problems]
-        assert not told, told
+        problems = [*self.db.alarms(), *self.queues.vhost.problems]
+        assert not problems, problems

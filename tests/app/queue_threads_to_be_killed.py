@@ -1,4 +1,4 @@
-"""A life in which several threads put, get, acknowledge and reject until it is killed, and tell what they know.
+"""A process whose threads put, get, acknowledge and reject until it is killed, and print what is durable.
 
     put N          message N, and everything that its thread has put before in this life, is durable
     going N        message N of `work` is about to be acknowledged     gone N        … durably so
@@ -20,7 +20,7 @@ from functools import partial
 
 import warren
 import warren.embedded.queues  # before there are lives: each has it then
-from tests.lives import say, serve
+from tests.lives import report, serve
 from warren.embedded.database import Warren
 from warren.embedded.messages import DeliveryTag
 from warren.embedded.queues import Queue
@@ -67,7 +67,7 @@ def put(db: Warren, first: int, seed: int) -> None:
             work.put(b"transient", persistent=False)
         else:
             db.publish(bodies, ["work", "copies"])
-        say("put", number - 1)
+        report("put", number - 1)
 
 
 def take(queue: Queue, first: int, seed: int) -> None:
@@ -82,7 +82,7 @@ def take(queue: Queue, first: int, seed: int) -> None:
         ]
         for number, _, flag in known:
             if number % APART < first and not flag:
-                say("unflagged", number)
+                report("unflagged", number)
         fate = rng.random()
         chosen = known[:: rng.choice([1, 1, 2, 3])]
         if fate < 0.2:
@@ -101,12 +101,12 @@ def settle(
     act: Callable[[DeliveryTag], int],
 ) -> None:
     for number, _, _ in chosen:
-        say(before, number)
+        report(before, number)
     for _, tag, _ in chosen:
         act(tag)
     queue.sync()
     for number, _, _ in chosen:
-        say(after, number)
+        report(after, number)
 
 
 def live(order: str) -> None:

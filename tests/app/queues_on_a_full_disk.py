@@ -2,8 +2,8 @@
 
     unshare --mount --map-root-user python -m tests.app.queues_on_a_full_disk PLACE
 
-One thread puts small and large messages one after the other, until nothing goes on. Another gets and acknowledges what
-is there meanwhile. Then there is room again. What is found is told as one JSON object; an exception ends it.
+One thread puts small and large messages one after the other, until it is blocked. Another gets and acknowledges what is
+there meanwhile. Then there is room again. The findings are printed as one JSON object; an exception ends it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ TAKEN = 5  # got while it was
 
 
 class Putter:
-    """`told` messages were put durably."""
+    """`acknowledged` messages were put durably."""
 
     def __init__(self, queue: Queue) -> None:
-        self.told = 0
+        self.acknowledged = 0
         self.last: int | None = None
         self.error: Exception | None = None
         self._queue = queue
@@ -38,13 +38,13 @@ class Putter:
 
     def join(self) -> None:
         self._thread.join(PATIENCE_SECONDS)
-        assert not self._thread.is_alive(), "the putter did not go on when there was room"
+        assert not self._thread.is_alive(), "the putter did not continue when there was room"
 
     def _run(self) -> None:
         try:
-            while self.last is None or self.told < self.last:
-                self._queue.put(body_of(self.told))
-                self.told += 1
+            while self.last is None or self.acknowledged < self.last:
+                self._queue.put(body_of(self.acknowledged))
+                self.acknowledged += 1
         except Exception as error:
             self.error = error
 
@@ -56,9 +56,9 @@ def body_of(number: int) -> bytes:
 
 
 def stands_still(db: Warren, putter: Putter, alarms: list[str]) -> bool:
-    at, alarms[:] = putter.told, db.alarms()
+    at, alarms[:] = putter.acknowledged, db.alarms()
     time.sleep(0.5)
-    return any("writers wait" in alarm for alarm in alarms) and putter.told == at
+    return any("writers wait" in alarm for alarm in alarms) and putter.acknowledged == at
 
 
 def main() -> None:
@@ -70,21 +70,21 @@ def main() -> None:
     putter = Putter(jobs)
     alarms: list[str] = []
     until(lambda: stands_still(db, putter, alarms), "the disk never filled up")
-    told: dict[str, Any] = {"alarms": alarms, "at": putter.told}
+    findings: dict[str, Any] = {"alarms": alarms, "at": putter.acknowledged}
     batch = jobs.get_many(TAKEN)
-    told["got while full"] = [int(body[:6]) for body in batch.bodies]
+    findings["got while full"] = [int(body[:6]) for body in batch.bodies]
     batch.ack()
-    putter.last = putter.told + MORE
+    putter.last = putter.acknowledged + MORE
     disk_reserve.unlink()
     putter.join()
-    told |= {"error": putter.error and str(putter.error), "told": putter.told}
+    findings |= {"error": putter.error and str(putter.error), "acknowledged": putter.acknowledged}
     until(lambda: not db.alarms(), "an alarm stays", db)
     db.close()
     with warren.open(directory, log_settings=LOG, reflection=REFLECTION) as again:
         bodies = list(again.queue("jobs").browse())
-        told["left"] = [int(body[:6]) for body in bodies]
-        told["whole"] = bodies == [body_of(number) for number in told["left"]]
-    print(json.dumps(told))
+        findings["left"] = [int(body[:6]) for body in bodies]
+        findings["whole"] = bodies == [body_of(number) for number in findings["left"]]
+    print(json.dumps(findings))
 
 
 if __name__ == "__main__":

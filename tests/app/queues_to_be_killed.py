@@ -1,4 +1,4 @@
-"""A life that puts, gets, acknowledges and rejects until it is killed, and tells what it knows to be durable.
+"""A process that puts, gets, acknowledges and rejects until it is killed, and prints what is durable.
 
 put N     message N is durable          got N     message N was delivered          gone N    its acknowledgement is
 """
@@ -10,7 +10,7 @@ import sys
 
 import warren
 import warren.embedded.queues  # before there are lives: each has it then
-from tests.lives import say, serve
+from tests.lives import report, serve
 from warren.queues.settings import QueueSettings
 
 
@@ -27,18 +27,18 @@ def live(order: str) -> None:
         size = rng.choice([20, 300, 6000])
         work.put_many([b"%d " % (number + at) + b"x" * size for at in range(count)])
         for at in range(count):
-            say("put", number + at)
+            report("put", number + at)
         number += count
         for queue in (work, dead):
             batch = queue.get_many(rng.randrange(1, 25))
             for body in batch:
-                say("got", int(body.split()[0]))
+                report("got", int(body.split()[0]))
             fate = rng.random()
             if fate < 0.6:
                 batch.ack()
                 queue.sync()
                 for body in batch:
-                    say("gone", int(body.split()[0]))
+                    report("gone", int(body.split()[0]))
             elif fate < 0.8:
                 batch.nack(requeue=queue is dead)
             elif fate < 0.9:

@@ -139,16 +139,16 @@ def survivor(opened: Opened) -> None:
 
 def dropped(directory: str) -> None:
     """A child drops the last reference to a RocksDB that has something to flush."""
-    held = [RocksDbStore.open(directory, TimelineId(1))]
+    stores = [RocksDbStore.open(directory, TimelineId(1))]
     before = sorted(os.listdir(directory))
     if not (handle := os.fork()):
-        held.clear()
+        stores.clear()
         gc.collect()
         sys.exit(7)
     code = os.waitstatus_to_exitcode(os.waitpid(handle, 0)[1])
     assert code == 7, f"a child ended with {code}"
     assert sorted(os.listdir(directory)) == before
-    held[0].close()
+    stores[0].close()
 
 
 KINDS = {"preload": preload, "processes": processes, "survivor": survivor}

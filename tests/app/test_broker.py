@@ -1,4 +1,4 @@
-"""A broker that is open and serves nobody yet: what is in it, and that it can be opened again."""
+"""A broker that is open and has no clients yet: what is in it, and that it can be opened again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_vhost_of_the_catalog_is_served_and_what_is_not_durable_has_gone(t
     broker.close()
 
 
-def test_progress_is_told_and_settings_arrive(tmp_path: Path) -> None:
+def test_progress_is_reported_and_settings_arrive(tmp_path: Path) -> None:
     configuration = replace(configured(tmp_path / "data"), queues=QueueSettings(memory_watermark_bytes=1 << 20))
     open_broker(configuration).close()
     shares: list[float] = []
@@ -68,7 +68,7 @@ def test_progress_is_told_and_settings_arrive(tmp_path: Path) -> None:
     broker.close()
 
 
-def test_whoever_comes_second_is_refused_and_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_second_opener_is_refused_and_a_failed_start_leaves_nothing_behind(tmp_path: Path) -> None:
     configuration = configured(tmp_path / "data")
     with pytest.raises(Refused, match="password"):
         open_broker(replace(configuration, first_user=FirstUser(password="")))

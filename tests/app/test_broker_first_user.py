@@ -1,4 +1,4 @@
-"""The first start: somebody can come in, and later starts change nothing."""
+"""The first start creates a user who can log in; later starts change nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_guest_may_do_everything_in_the_home_vhost() -> None:
     stage.stop()
 
 
-def test_another_name_vhost_and_permissions_may_be_said() -> None:
+def test_another_name_vhost_and_permissions_may_be_configured() -> None:
     stage = Stage()
     stage.begin()
     assert stage.make(ANN)

@@ -37,7 +37,7 @@ def refused(directory: Path, *options: str, **env: str) -> subprocess.CompletedP
     return ended
 
 
-def test_it_says_where_it_listens_and_keeps_its_data_to_itself(tmp_path: Path) -> None:
+def test_it_prints_where_it_listens_and_keeps_its_data_private(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         assert broker.port and broker.management_port and broker.prometheus_port
         for port in (broker.port, broker.management_port, broker.prometheus_port):
@@ -73,7 +73,7 @@ def test_rabbitmq_conf_is_read(tmp_path: Path) -> None:
         assert f"{conf}:4: no.such.key is ignored: unknown key" in broker.log
 
 
-def test_clients_are_told_before_it_stops(tmp_path: Path) -> None:
+def test_clients_are_notified_before_it_stops(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "--pid-file", str(tmp_path / "pid")) as broker:
         assert int((tmp_path / "pid").read_text()) == broker.process.pid
         connection = come_in(broker, "guest", "guest")
@@ -91,7 +91,7 @@ def test_who_does_not_go_is_waited_for_until_a_second_signal(tmp_path: Path) -> 
             assert client.recv(1)
             deaf = come_in(broker, "guest", "guest")
             broker.process.send_signal(signal.SIGTERM)
-            while client.recv(1 << 16):  # it was told to stop: nobody who is not in is waited for
+            while client.recv(1 << 16):  # it is stopping: clients that have not logged in are not waited for
                 continue
             with pytest.raises(subprocess.TimeoutExpired):
                 broker.process.wait(0.5)
@@ -104,18 +104,18 @@ def test_who_does_not_go_is_waited_for_until_a_second_signal(tmp_path: Path) -> 
 
 def test_a_second_broker_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
-        told = refused(tmp_path / "data").stderr
-        assert f"is locked by warren log store, process {broker.process.pid}" in told
-        assert "hint: stop that one first" in told
+        messages = refused(tmp_path / "data").stderr
+        assert f"is locked by warren log store, process {broker.process.pid}" in messages
+        assert "hint: stop that one first" in messages
 
 
 def test_a_port_in_use_is_refused_and_the_directory_released(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = refused(tmp_path / "data", "--port", str(port)).stderr
-        assert f"address 127.0.0.1:{port} is already in use" in told
-        told = refused(tmp_path / "data", "--management-port", str(port)).stderr
-        assert f"127.0.0.1:{port} is already in use" in told
+        messages = refused(tmp_path / "data", "--port", str(port)).stderr
+        assert f"address 127.0.0.1:{port} is already in use" in messages
+        messages = refused(tmp_path / "data", "--management-port", str(port)).stderr
+        assert f"127.0.0.1:{port} is already in use" in messages
     with BrokerProcess(tmp_path / "data"):
         pass
 

@@ -85,8 +85,8 @@ def test_standard_error_unless_another_place_is_named(capsys: pytest.CaptureFixt
     logging.getLogger("warren.somewhere").info("here")
     begin(LogTo(path="-"))
     logging.getLogger("warren.somewhere").info("there")
-    told = capsys.readouterr()
-    assert told.err.endswith("INFO here\n") and told.out.endswith("INFO there\n")
+    captured = capsys.readouterr()
+    assert captured.err.endswith("INFO here\n") and captured.out.endswith("INFO there\n")
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -36,6 +36,6 @@ def test_a_broker_raises_the_soft_limit_to_the_hard_one(tmp_path: Path) -> None:
 
 def test_a_hard_limit_that_is_too_low_is_logged() -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True)
-    logged, told = done.stdout.splitlines()
-    assert told == "1500 (1500, 1500)"
+    logged, printed = done.stdout.splitlines()
+    assert printed == "1500 (1500, 1500)"
     assert logged.startswith("limit on open files too low {'limit': 1500, 'needed': 2048")

@@ -86,8 +86,8 @@ def test_a_broker_shows_no_hash_to_others_nor_in_a_dump(tmp_path: Path) -> None:
     with BrokerProcess(directory):
         assert readable_by_others(directory) == []
     dump = [sys.executable, "-m", "warren.cli.main", "log", "dump", str(directory / "log"), "--json"]
-    told = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
-    users = [line for line in told.splitlines() if b'"password_hash"'.hex() in line]
+    dumped = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
+    users = [line for line in dumped.splitlines() if b'"password_hash"'.hex() in line]
     assert users and all(b'"password_hash":""'.hex() in line for line in users)
-    told = subprocess.run([*dump, "--credentials"], capture_output=True, text=True, check=True).stdout
-    assert b'"password_hash":""'.hex() not in told
+    dumped = subprocess.run([*dump, "--credentials"], capture_output=True, text=True, check=True).stdout
+    assert b'"password_hash":""'.hex() not in dumped

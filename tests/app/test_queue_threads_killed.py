@@ -1,4 +1,4 @@
-"""Several threads at work in one program, and `kill -9`: real RocksDB, real SQLite, real disk.
+"""Several threads in one program, and `kill -9`: real RocksDB, real SQLite, real disk.
 
 Whatever the moment: nothing that was durable and not being settled is lost; nothing that was durably settled comes
 back; nothing is there twice, and what was moved is in one queue; order is kept, contents are whole; everything that is
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.app.queue_threads_to_be_killed import APART, number_of, opened
-from tests.lives import Lives, Told
+from tests.lives import Lives, Reports
 from tests.snapshot.snapshot_store_suite import QUICK_PLACE
 from warren.embedded.database import Warren
 
@@ -28,20 +28,22 @@ class Killing:
         self._rng = random.Random(seed)
         self._next = 1  # first number of the next life
         self.lives = Lives("tests.app.queue_threads_to_be_killed", directory)
-        self.told: dict[str, set[int]] = {}
+        self.reported: dict[str, set[int]] = {}
         self.kills = self.answers = 0
         self._forget({"work": [], "copies": []})
 
     def one_life(self) -> None:
         first = self._next
         self.lives.begin(f"{self._rng.randrange(1 << 20)} {first}")
-        told: Told = [self.lives.hear()]  # from now on it is at work
+        reported: Reports = [self.lives.read_line()]  # from now on it is at work
         time.sleep(self._rng.choice([0.05, 0.2, 0.4]) * self._rng.random())
-        told += self.lives.end_it()
-        self.kills, self.answers = self.kills + 1, self.answers + len(told)
-        self._next = max(first, *(number % APART for _, number in told)) + 1000  # beyond what was put and not answered
-        for word, number in told:
-            self.told.setdefault(word, set()).add(number)
+        reported += self.lives.kill()
+        self.kills, self.answers = self.kills + 1, self.answers + len(reported)
+        self._next = (
+            max(first, *(number % APART for _, number in reported)) + 1000
+        )  # beyond what was put and not answered
+        for word, number in reported:
+            self.reported.setdefault(word, set()).add(number)
             if word == "put":
                 begun = first + (APART if number >= APART else 0)
                 self.work |= set(range(begun, number + 1))
@@ -52,25 +54,25 @@ class Killing:
         with opened(self._directory) as db:
             found = {name: self._found(db, name) for name in ("work", "copies", "dead")}
             db.find_queue("dead").purge()
-            alarms = [told for told in db.alarms() if "unknown to the manifest" not in told]  # made as the kill came
+            alarms = [alarm for alarm in db.alarms() if "unknown to the manifest" not in alarm]  # made as the kill came
             assert not alarms, alarms
-        heard = {word: self.told.get(word, set()) for word in WORDS}
-        assert not heard["unflagged"]
+        by_word = {word: self.reported.get(word, set()) for word in WORDS}
+        assert not by_word["unflagged"]
         work, copies, dead = (set(found[name]) for name in ("work", "copies", "dead"))
-        assert self.work - heard["going"] - heard["rejecting"] <= work, "nothing durable is lost"
-        assert self.copies - heard["copying"] <= copies
-        assert not heard["gone"] & (work | dead), "nothing that was durably settled comes back"
-        assert not heard["copied"] & copies
-        assert heard["rejected"] <= dead
+        assert self.work - by_word["going"] - by_word["rejecting"] <= work, "nothing durable is lost"
+        assert self.copies - by_word["copying"] <= copies
+        assert not by_word["gone"] & (work | dead), "nothing that was durably settled comes back"
+        assert not by_word["copied"] & copies
+        assert by_word["rejected"] <= dead
         assert not work & dead, "what was moved is in one queue"
-        assert self.work & heard["rejecting"] <= work | dead | heard["going"]
-        assert dead <= heard["rejecting"]
+        assert self.work & by_word["rejecting"] <= work | dead | by_word["going"]
+        assert dead <= by_word["rejecting"]
         self._forget(found)
 
     def _found(self, db: Warren, name: str) -> list[int]:
         batch = db.find_queue(name).get_many(1_000_000)
         numbers = [number_of(body) for body in batch.bodies]
-        assert all(batch.redelivered), "nobody knows what the killed one has delivered"
+        assert all(batch.redelivered), "what the killed process delivered is unknown"
         assert len(set(numbers)) == len(numbers), "once"
         if name != "dead":  # where they stand as they were rejected
             for own in ([n for n in numbers if n < APART], [n for n in numbers if n >= APART]):
@@ -81,7 +83,7 @@ class Killing:
     def _forget(self, found: dict[str, list[int]]) -> None:
         """What is there now is what is known."""
         self.work, self.copies = set(found["work"]), set(found["copies"])
-        self.told = {}
+        self.reported = {}
 
 
 WORDS = ("put", "going", "gone", "rejecting", "rejected", "copying", "copied", "unflagged")
@@ -90,11 +92,11 @@ WORDS = ("put", "going", "gone", "rejecting", "rejected", "copying", "copied", "
 def killed(times: int, seed: int) -> Killing:
     with TemporaryDirectory(dir=QUICK_PLACE) as place:
         killing = Killing(str(Path(place) / "db"), seed)
-        heard: set[str] = set()
+        words_seen: set[str] = set()
         try:
-            while killing.kills < times or len(heard) < len(WORDS) - 1:
+            while killing.kills < times or len(words_seen) < len(WORDS) - 1:
                 killing.one_life()
-                heard |= set(killing.told)
+                words_seen |= set(killing.reported)
                 if killing.kills % 3:  # now and then one kill follows the other
                     killing.check()
             killing.check()
@@ -105,7 +107,7 @@ def killed(times: int, seed: int) -> Killing:
 
 @pytest.mark.slow
 def test_threads_killed_twelve_times_lose_nothing_and_nothing_comes_back() -> None:
-    """And each thing that there is to tell was told at least once."""
+    """And each kind of report came at least once."""
     assert killed(12, seed=1).answers > 200
 
 

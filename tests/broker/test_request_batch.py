@@ -246,7 +246,7 @@ def test_a_get_comes_after_what_was_published_in_the_same_batch(stage: BatchStag
     stage.batch.get(handle, True, results.append)
     stage.end()
     [found] = results
-    assert isinstance(found, GetResult) and found.left == 1
+    assert isinstance(found, GetResult) and found.remaining == 1
     assert [each.slice.contents for each in found.fetched] == [[b"1"]]
     assert handle.queue is not None and handle.queue.backing.pending_count == 0
 

@@ -1,13 +1,13 @@
 """A process that declares and deletes queues in a real database with a real SQL catalog until it is killed.
 
-It prints "answered N" after change N (tests/lives). What change N does follows from N.
+It prints "done N" whenever change N was answered (tests/lives). What change N does follows from N.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.lives import say, serve
+from tests.lives import report, serve
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads
 from warren.catalog import bindings, exchanges, queues, vhosts
@@ -64,7 +64,7 @@ def live(directory: str, connect: str) -> None:
     while True:
         number += 1
         catalog.change(lambda writer, number=number: make(writer, number))  # type: ignore[misc]
-        say("answered", number)
+        report("done", number)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def test_a_process_that_cannot_confirm_safely_ends_with_an_error_and_loses_nothi
 
 
 def _published_until_the_end(port: int) -> int:
-    """How many were confirmed before the broker had gone. Half of them are acknowledged behind a get, which nobody
-    waits for: the background thread commits that."""
+    """How many were confirmed before the broker had gone. Half of them are acknowledged behind a get, without a
+    waiter: the background thread commits that."""
     confirmed = 0
     with suppress(Closed, ConnectionError, TimeoutError, AssertionError), RawClient(port) as client:
         client.log_in().channel(confirms=True)

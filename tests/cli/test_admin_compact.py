@@ -33,9 +33,9 @@ def test_tg_09_a_command_makes_the_start_file_and_prints_the_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = make_store(tmp_path, is_open=True)
-    told = run(capsys, "compact", "--data-dir", tmp_path, "--timeout", 60)
-    assert told.code == 0
-    assert "compacted 2 files into pwal_0000.compacted." in told.out
+    result = run(capsys, "compact", "--data-dir", tmp_path, "--timeout", 60)
+    assert result.code == 0
+    assert "compacted 2 files into pwal_0000.compacted." in result.out
     put(store, b"d")
     found = run(capsys, "compact", "--data-dir", tmp_path, "--json").json
     store.close()
@@ -44,18 +44,18 @@ def test_tg_09_a_command_makes_the_start_file_and_prints_the_result(
     assert not (tmp_path / "ctrl" / START).exists()
 
 
-def test_nobody_there_to_compact_is_told_and_the_request_withdrawn(
+def test_without_a_running_store_an_error_is_printed_and_the_request_withdrawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_store(tmp_path)
     ended = run(capsys, "compact", "--data-dir", tmp_path, "--timeout", 0.1)
     assert ended.code == 64
-    assert "is a store running there?" in ended.err
+    assert "is one running there?" in ended.err
     assert not (tmp_path / "ctrl" / START).exists()
     assert run(capsys, "compact", "--data-dir", tmp_path / "nowhere").code == 64
 
 
-def test_a_compaction_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_compaction_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(tmp_path, is_open=True)
     sealed = tmp_path / "pwal_0000.0000000001"
     raw = bytearray(sealed.read_bytes())

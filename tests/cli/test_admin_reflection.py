@@ -1,4 +1,4 @@
-"""`warren reflection`: orders to whoever reflects, in the process that has the database open or beside it."""
+"""`warren reflection`: commands to the reflecting process: the owner of the database, or its puller."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from tests.cli.stage import run, run_process
 from tests.snapshot.watch_stage import QUICK, opened
 from warren.snapshot.reflection import Mode
 
-# Nothing is reflected or flushed by itself here: whatever moves was ordered.
+# Nothing is reflected or flushed in the background here, only on command.
 IDLE = replace(QUICK, lag_seconds=1e6, flush_seconds=1e6)
 
 
 @pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH, Mode.PUSH_THREADED, Mode.WATCH])
-def test_rf_12_reflection_is_paused_resumed_persisted_and_looked_at_from_outside(
+def test_rf_12_reflection_is_paused_resumed_persisted_and_inspected_from_another_process(
     mode: Mode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """RF-12: one socket and one command, whichever process reflects."""
     with opened(tmp_path, replace(IDLE, reflection=mode)) as db:
         db.kv("some")[b"a"] = b"v"
         db.database.log.witness()
-        told = run(capsys, "reflection", "persist", tmp_path, "--json").json
-        assert told["flushed"]["epoch"] == db.database.log.durable
+        answer = run(capsys, "reflection", "persist", tmp_path, "--json").json
+        assert answer["flushed"]["epoch"] == db.database.log.durable
         assert run(capsys, "reflection", "pause", tmp_path, "--json").json == {"status": "ok", "is_paused": True}
         reflection = db.database.reflection
         assert reflection is not None
         db.kv("some")[b"b"] = b"v"
         status = run(capsys, "reflection", "status", tmp_path, "--json").json
         assert (status["mode"], status["is_paused"], status["failure"]) == (mode, True, None)
-        assert status["flushed"]["epoch"] == told["flushed"]["epoch"] < db.database.log.durable
+        assert status["flushed"]["epoch"] == answer["flushed"]["epoch"] < db.database.log.durable
         shown = run(capsys, "reflection", "status", tmp_path)
         assert shown.code == 0 and f"reflection {mode} by process {status['pid']}, paused" in shown.out
-        assert f"flushed up to {told['flushed']['epoch']}" in shown.out
+        assert f"flushed up to {answer['flushed']['epoch']}" in shown.out
         assert run(capsys, "reflection", "resume", tmp_path).out == "reflection: resumed\n"
         assert not run(capsys, "reflection", "status", tmp_path, "--json").json["is_paused"]
         db.database.log.witness()
@@ -52,7 +52,7 @@ def test_reflection_that_is_off_says_so(tmp_path: Path, capsys: pytest.CaptureFi
         assert ended.code == 64 and "reflection is off" in ended.err and "hint:" in ended.err
 
 
-def test_a_directory_that_is_no_database_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_no_database_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("status", "pause", "resume", "persist"):
         ended = run(capsys, "reflection", command, tmp_path)
         assert ended.code == 64 and "is no directory of a database" in ended.err

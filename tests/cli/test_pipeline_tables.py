@@ -12,15 +12,20 @@ LOCAL = ("--master", "local[2]")
 
 
 @pytest.mark.spark
-def test_a_snapshot_is_made_and_told(tmp_path: Path) -> None:
+def test_a_snapshot_is_made_and_reported(tmp_path: Path) -> None:
     make_store(tmp_path / "log")
-    told = run_process("pipeline", "snapshot", tmp_path / "log", tmp_path / "state", "--as-of", 2, "--json", *LOCAL)
-    assert told.code == 0, told.err
-    assert (told.json["epoch"], told.json["rows"], told.json["files"], told.json["format"]) == (2, 2, 1, "parquet")
-    assert told.json["target"] == str(tmp_path / "state") and (tmp_path / "state" / "_MANIFEST.json").exists()
+    result = run_process("pipeline", "snapshot", tmp_path / "log", tmp_path / "state", "--as-of", 2, "--json", *LOCAL)
+    assert result.code == 0, result.err
+    assert (result.json["epoch"], result.json["rows"], result.json["files"], result.json["format"]) == (
+        2,
+        2,
+        1,
+        "parquet",
+    )
+    assert result.json["target"] == str(tmp_path / "state") and (tmp_path / "state" / "_MANIFEST.json").exists()
     again = run_process("pipeline", "snapshot", tmp_path / "log", tmp_path / "state", *LOCAL)
     assert again.code == 64 and "has the snapshot of epoch 2 already" in again.err and "--overwrite" in again.err
-    assert "Traceback" not in told.err + again.err
+    assert "Traceback" not in result.err + again.err
     replaced = run_process("pipeline", "snapshot", tmp_path / "log", tmp_path / "state", "--overwrite", *LOCAL)
     assert (replaced.code, replaced.out.startswith(f"{tmp_path}/state: 3 keys as of epoch 3")) == (0, True), (
         replaced.err
@@ -28,12 +33,12 @@ def test_a_snapshot_is_made_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_an_export_is_made_and_goes_on(tmp_path: Path) -> None:
+def test_an_export_is_made_and_continued(tmp_path: Path) -> None:
     make_store(tmp_path / "log")
     words = ("pipeline", "export", tmp_path / "log", tmp_path / "entries", *LOCAL)
-    told = run_process(*words, "--batch-epochs", 2, "--from-epoch", 1, "--json")
-    assert told.code == 0, told.err
-    assert (told.json["epoch"], told.json["batches"], told.json["rows"]) == (3, 2, 3)
+    result = run_process(*words, "--batch-epochs", 2, "--from-epoch", 1, "--json")
+    assert result.code == 0, result.err
+    assert (result.json["epoch"], result.json["batches"], result.json["rows"]) == (3, 2, 3)
     again = run_process(*words)
     assert (again.code, again.out) == (0, f"{tmp_path}/entries stands at epoch 3: 0 entries in 0 batches, 0 B\n")
     refused = run_process(*words, "--format", "parquet")
@@ -51,8 +56,8 @@ def test_an_export_is_made_and_goes_on(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_ends_with_64(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    told = run(capsys, "pipeline", *words)
-    assert told.code == 64 and "Traceback" not in told.err
+    result = run(capsys, "pipeline", *words)
+    assert result.code == 64 and "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("command", ["snapshot", "export"])
@@ -60,6 +65,6 @@ def test_without_spark_it_says_how_to_get_it(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warren.pipeline.session.find_spec", lambda name: None)
-    told = run(capsys, "pipeline", command, tmp_path, tmp_path / "table")
-    assert told.code == 64
-    assert "pyspark" in told.err and "make setup-spark" in told.err
+    result = run(capsys, "pipeline", command, tmp_path, tmp_path / "table")
+    assert result.code == 64
+    assert "pyspark" in result.err and "make setup-spark" in result.err

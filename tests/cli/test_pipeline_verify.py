@@ -12,7 +12,9 @@ SEALED = "pwal_0000.0000000001"
 
 
 @pytest.mark.spark
-def test_good_and_damaged_stores_are_told_as_by_log_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_good_and_damaged_stores_are_reported_as_by_log_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_store(tmp_path)
     good = run_process("pipeline", "verify", "--master", "local[2]", tmp_path)
     assert (good.code, good.out) == (0, run(capsys, "log", "verify", tmp_path).out), good.err
@@ -26,6 +28,6 @@ def test_without_spark_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warren.pipeline.session.find_spec", lambda name: None)
-    told = run(capsys, "pipeline", "verify", tmp_path)
-    assert told.code == 64
-    assert "pyspark" in told.err and "make setup-spark" in told.err
+    result = run(capsys, "pipeline", "verify", tmp_path)
+    assert result.code == 64
+    assert "pyspark" in result.err and "make setup-spark" in result.err

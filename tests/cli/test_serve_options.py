@@ -102,7 +102,7 @@ def test_log_files_rotate_at_the_size_that_is_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--retention-seconds", "--retention-bytes"])
-def test_without_retention_what_nobody_needs_goes(tmp_path: Path, option: str) -> None:
+def test_without_retention_unneeded_files_are_removed(tmp_path: Path, option: str) -> None:
     """With it the same files are history."""
     for name, options in (("none", [option, "0"]), ("usual", [])):
         with BrokerProcess(tmp_path / name, "--rotate-bytes", "1MiB", *options) as broker:

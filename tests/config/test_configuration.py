@@ -14,18 +14,20 @@ from warren.testing.memory_files import MemoryFiles
 CONF = "/etc/rabbitmq/rabbitmq.conf"
 
 
-def built(conf: str = "", more: str = "", environment: dict[str, str] | None = None, **told: object) -> Configuration:
+def built(
+    conf: str = "", more: str = "", environment: dict[str, str] | None = None, **options: object
+) -> Configuration:
     files = MemoryFiles()
     files.make_directories("/etc/rabbitmq/conf.d")
     for path, text in ((CONF, conf), ("/etc/rabbitmq/conf.d/10.conf", more)):
         file = files.create(path)
         file.write_at(0, [text.encode()])
         file.close()
-    choices = OptionValues(**{"data_dir": "/data", "config": CONF, **told})
+    choices = OptionValues(**{"data_dir": "/data", "config": CONF, **options})
     return configuration_of(files, choices, environment or {})
 
 
-def test_without_a_word_from_anybody_defaults_hold() -> None:
+def test_without_any_setting_defaults_hold() -> None:
     found = built()
     assert found.server == ServerSettings()
     assert found.queues == QueueSettings()
@@ -39,8 +41,8 @@ def test_command_line_before_environment_before_file_before_default() -> None:
     environment = {"RABBITMQ_NODE_PORT": "2", "WARREN_PRODUCT": "environment"}
     conf = "listeners.tcp.default = 127.0.0.2:3\nproduct.name = file\nheartbeat = 3"
     server = built(conf, environment=environment, port=0).server
-    told = (server.port, server.product, server.heartbeat_seconds, server.host, server.frame_max)
-    assert told == (0, "environment", 3, "127.0.0.2", 131_072)
+    effective = (server.port, server.product, server.heartbeat_seconds, server.host, server.frame_max)
+    assert effective == (0, "environment", 3, "127.0.0.2", 131_072)
 
 
 def test_files_of_the_directory_are_read_behind_the_file() -> None:

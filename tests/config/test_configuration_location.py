@@ -24,7 +24,7 @@ def where_sql_is(places: CatalogLocation) -> str:
     return places.sql(Environment.real()).where
 
 
-def test_the_connect_string_says_which_sql_database() -> None:
+def test_the_connect_string_selects_the_sql_database() -> None:
     """OP-01: `--connect`."""
     assert where_sql_is(resolve_location("/data")) == "/data/catalog/warren.sqlite"
     assert where_sql_is(resolve_location("/data", connect="sqlite:////x/y.db")) == "/x/y.db"
@@ -46,14 +46,14 @@ def test_the_catalog_is_named_within_its_database_system_or_by_a_connect_string(
     assert "secret" not in str(caught.value)
 
 
-def test_the_store_is_in_the_data_directory_unless_it_is_told_otherwise() -> None:
+def test_the_store_is_in_the_data_directory_unless_it_is_set_otherwise() -> None:
     """OP-03: `--store-dir`, by default the broker's `--data-dir`."""
     assert resolve_location("/data").directory == "/data"
     assert resolve_location("/data", "/store").directory == "/store"
     assert where_sql_is(resolve_location("/data", "/store")) == "/store/catalog/warren.sqlite"
 
 
-def test_without_a_data_directory_the_store_must_be_told_its_own() -> None:
+def test_without_a_data_directory_the_store_needs_its_own() -> None:
     """OP-04: a start-up error otherwise, whatever the environment would offer."""
     assert resolve_location(store_dir="/store", no_data_dir=True).directory == "/store"
     with pytest.raises(Misuse, match="no place for the store") as caught:
@@ -71,10 +71,10 @@ def test_without_a_data_directory_the_store_must_be_told_its_own() -> None:
         ({"HOME": "/h"}, "/h/.local/share/warren"),
     ],
 )
-def test_where_nothing_is_said_the_environment_says_it(environment: dict[str, str], expected: str) -> None:
+def test_without_an_option_the_environment_counts(environment: dict[str, str], expected: str) -> None:
     assert default_data_directory(environment) == expected
     assert resolve_location(environment=environment).directory == expected
-    assert resolve_location("/told", environment=environment).directory == "/told"
+    assert resolve_location("/given", environment=environment).directory == "/given"
 
 
 def test_where_not_even_a_home_is_known_a_directory_must_be_given() -> None:
@@ -96,7 +96,7 @@ def test_where_not_even_a_home_is_known_a_directory_must_be_given() -> None:
 def test_no_password_is_ever_printed(connect: str) -> None:
     try:
         places = resolve_location("/data", catalog=connect)
-        told = [
+        texts = [
             repr(places),
             str(places),
             repr(places.catalog),
@@ -104,8 +104,8 @@ def test_no_password_is_ever_printed(connect: str) -> None:
             repr(places.sql(Environment.real())),
         ]
     except Misuse as error:
-        told = [repr(error), str(error), error.what, error.hint, repr(error.__cause__)]
-    assert "secret" not in " ".join(told)
+        texts = [repr(error), str(error), error.what, error.hint, repr(error.__cause__)]
+    assert "secret" not in " ".join(texts)
 
 
 def test_what_is_forced_is_forced_by_name_only() -> None:

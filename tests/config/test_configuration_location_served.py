@@ -1,4 +1,4 @@
-"""`warren serve` told where to keep things: log in one place, catalog in PostgreSQL, and what is refused by name."""
+"""`warren serve` with locations: log in one place, catalog in PostgreSQL, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
-    """OP-02, OP-03: it goes on serving messages while PostgreSQL is away. C-21: another log is refused, or forced."""
+    """OP-02, OP-03: messages are served while PostgreSQL is unreachable. C-21: another log is refused, or forced."""
     with postgres_server() as server:
         name = server.make_database()
         store, url = tmp_path / "store", server.url(name).replace("@", ":secret@")
@@ -27,8 +27,8 @@ def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
             persistent = pika.BasicProperties(delivery_mode=2)
             channel.basic_publish("", "orders", b"1", persistent, mandatory=True)
             other = come_in(broker, "guest", "guest")
-            held = refused(tmp_path / "other", "--catalog", url)
-            assert "is locked by another broker: warren (backend" in held.stderr
+            locked = refused(tmp_path / "other", "--catalog", url)
+            assert "is locked by another broker: warren (backend" in locked.stderr
             server.stop(is_killed=True)
             with pytest.raises(pika.exceptions.AMQPError, match="INTERNAL_ERROR") as caught:
                 come_in(broker, "guest", "guest")
@@ -42,9 +42,9 @@ def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
         assert (store / "log").is_dir()
         assert not (store / "catalog").exists()
         assert server.fetch_all("SELECT name FROM warren.queues ORDER BY name", name) == [("later",), ("orders",)]
-        stranger = refused(tmp_path / "other", "--catalog", url)
-        assert "which this log never was on" in stranger.stderr
-        assert "--force" in stranger.stderr
+        foreign = refused(tmp_path / "other", "--catalog", url)
+        assert "which this log never was on" in foreign.stderr
+        assert "--force" in foreign.stderr
         with BrokerProcess(tmp_path / "other", "--catalog", url, "--force"):
             assert server.fetch_all("SELECT count(*) FROM warren.queues", name) == [(0,)]
         with BrokerProcess(tmp_path / "data", *where, "--force") as broker, come_in(broker, "guest", "guest") as again:
@@ -54,12 +54,12 @@ def test_a_broker_with_its_catalog_in_postgresql(tmp_path: Path) -> None:
         away = refused(tmp_path / "data", *where)
         assert "does not answer" in away.stderr
         assert "start PostgreSQL" in away.stderr
-        for told in (held.stderr, stranger.stderr, away.stderr, broker.log):
-            assert "secret" not in told
+        for text in (locked.stderr, foreign.stderr, away.stderr, broker.log):
+            assert "secret" not in text
 
 
 def test_without_a_data_directory_a_store_must_be_named(tmp_path: Path) -> None:
     """OP-04"""
-    told = refused(tmp_path / "data", "--no-data-dir")
-    assert "contradict" in told.stderr
+    result = refused(tmp_path / "data", "--no-data-dir")
+    assert "contradict" in result.stderr
     assert not (tmp_path / "data").exists()

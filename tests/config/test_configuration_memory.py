@@ -36,7 +36,7 @@ def test_the_least_of_machine_and_container_counts() -> None:
     assert system_memory_bytes(environment()) == UNKNOWN_BYTES
 
 
-def test_a_real_machine_says_how_much_it_has() -> None:
+def test_a_real_machine_reports_its_memory() -> None:
     assert system_memory_bytes(LocalFiles()) > 64 << 20
 
 

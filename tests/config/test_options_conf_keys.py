@@ -83,7 +83,7 @@ def test_keys_that_users_of_rabbitmq_write_are_understood() -> None:
     )
 
 
-def test_who_may_come_from_this_machine_only_can_be_nobody() -> None:
+def test_loopback_users_can_be_empty() -> None:
     assert read("heartbeat = 1")[0]["loopback_users"] == ("guest",)
     assert read("loopback_users = none")[0]["loopback_users"] == ()
     assert read("loopback_users.guest = none")[0]["loopback_users"] == ()
@@ -103,7 +103,7 @@ def test_the_log_has_a_file_and_a_directory(lines: str, path: str | None) -> Non
     assert read(lines)[0].get("log_file") == path
 
 
-def test_a_key_that_comes_again_counts_as_it_was_said_last() -> None:
+def test_the_last_of_repeated_keys_counts() -> None:
     choices, warnings = read("heartbeat = 1\nheartbeat = 2\nlisteners.tcp.a = 1\nlisteners.tcp.a = 2")
     assert (choices["heartbeat"], choices["port"], warnings) == (2, 2, [])
 
@@ -133,7 +133,7 @@ def test_a_second_listener_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("heartbeat = soon", "r.conf:1: heartbeat: 'soon' is no number from 0 to 65535"),
         ("disk_free_limit.absolute = 1XB", "r.conf:1: disk_free_limit.absolute: '1XB' is no size"),
@@ -143,8 +143,8 @@ def test_a_second_listener_is_passed_over() -> None:
         ("default_permissions.read = (", "r.conf:1: default_permissions.read: "),
     ],
 )
-def test_what_cannot_be_is_refused_with_file_and_line(line: str, told: str) -> None:
+def test_what_cannot_be_is_refused_with_file_and_line(line: str, message: str) -> None:
     with pytest.raises(Misuse) as refused:
         read(line)
-    assert refused.value.what.startswith(told)
+    assert refused.value.what.startswith(message)
     assert refused.value.hint

@@ -13,7 +13,7 @@ from warren.config.options import store_directory
 from warren.log.store import LogStore
 
 
-def test_the_store_lives_in_the_data_directory_unless_it_is_told_otherwise() -> None:
+def test_the_store_lives_in_the_data_directory_unless_it_is_set_otherwise() -> None:
     """OP-03: --store-dir, by default the broker's --data-dir."""
     assert store_directory("/data", None, False) == "/data"
     assert store_directory("/data", "/store", False) == "/store"
@@ -39,7 +39,7 @@ def test_the_command_line_goes_by_it(tmp_path: Path) -> None:
     with LogStore.open(str(tmp_path / "store")) as store:
         with store.begin() as session:
             session.put(1, b"key", b"value")
-        told = [
+        result = [
             *warren,
             "--data-dir",
             str(tmp_path / "data"),
@@ -48,7 +48,7 @@ def test_the_command_line_goes_by_it(tmp_path: Path) -> None:
             "--timeout",
             "60",
         ]
-        done = subprocess.run(told, capture_output=True, text=True, check=False)
+        done = subprocess.run(result, capture_output=True, text=True, check=False)
         assert (done.returncode, "compacted 1 file" in done.stdout) == (0, True), done
     refused = subprocess.run([*warren, "--no-data-dir"], capture_output=True, text=True, check=False)
     assert refused.returncode == 64

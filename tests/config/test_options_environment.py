@@ -66,7 +66,7 @@ def test_what_is_erlangs_is_ignored_with_a_reason_and_an_empty_one_is_none() -> 
     ]
 
 
-def test_variables_that_are_not_ours_are_not_looked_at() -> None:
+def test_variables_that_are_not_ours_are_ignored() -> None:
     assert read_environment({"WARREN_PURE": "1", "HOME": "/root"}) == (OptionValues(), [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from warren.config.options import OptionValues, merged
 
 
-def test_the_first_that_says_anything_counts() -> None:
+def test_the_first_source_with_a_value_counts() -> None:
     first = OptionValues(port=1, default_permissions_read="")
     second = OptionValues(port=2, host="h", default_permissions_read=".*")
     assert merged(first, second) == OptionValues(port=1, host="h", default_permissions_read="")
@@ -13,5 +13,5 @@ def test_the_first_that_says_anything_counts() -> None:
 
 
 def test_zero_empty_and_false_say_something() -> None:
-    told = OptionValues(port=0, log_file="", no_data_dir=False, loopback_users=())
-    assert merged(told, OptionValues(port=1, log_file="x", no_data_dir=True, loopback_users=("guest",))) == told
+    given = OptionValues(port=0, log_file="", no_data_dir=False, loopback_users=())
+    assert merged(given, OptionValues(port=1, log_file="x", no_data_dir=True, loopback_users=("guest",))) == given

@@ -21,13 +21,13 @@ with_equals = a = b
 
 
 def files(**texts: bytes) -> MemoryFiles:
-    made = MemoryFiles()
-    made.make_directories("/etc/conf.d")
+    disk = MemoryFiles()
+    disk.make_directories("/etc/conf.d")
     for name, text in texts.items():
-        file = made.create(f"/etc/conf.d/{name.replace('_', '.')}")
+        file = disk.create(f"/etc/conf.d/{name.replace('_', '.')}")
         file.write_at(0, [text])
         file.close()
-    return made
+    return disk
 
 
 def test_lines_are_keys_and_values_with_their_numbers() -> None:
@@ -43,7 +43,7 @@ def test_lines_are_keys_and_values_with_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (TEXT, "r.conf:6: a quote is left open"),
         ("a = 'b' c", "r.conf:1: a quote is left open"),
@@ -52,10 +52,10 @@ def test_lines_are_keys_and_values_with_their_numbers() -> None:
         ("= 5", "r.conf:1: '= 5' is no setting"),
     ],
 )
-def test_what_is_no_setting_is_refused_with_its_line(text: str, told: str) -> None:
+def test_what_is_no_setting_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(Misuse) as refused:
         list(parse(text, "r.conf"))
-    assert refused.value.what == told
+    assert refused.value.what == message
     assert refused.value.hint
 
 
@@ -70,11 +70,11 @@ def test_a_directory_is_read_in_the_order_of_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [(b"\xff", "is not UTF-8 at byte 0"), (b"#" * (FILE_BYTES_MAX + 1), f"has more than {FILE_BYTES_MAX} bytes")],
 )
-def test_another_kind_of_file_is_refused(text: bytes, told: str) -> None:
-    with pytest.raises(Misuse, match=told):
+def test_another_kind_of_file_is_refused(text: bytes, message: str) -> None:
+    with pytest.raises(Misuse, match=message):
         read_lines(files(a_conf=text), "/etc/conf.d/a.conf")
 
 

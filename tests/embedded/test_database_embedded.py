@@ -46,13 +46,13 @@ def test_a_storage_is_a_mapping(db: Warren) -> None:
     users.put_many({b"alan": b"baker", b"grace": b"admiral"})
     users.update({b"linus": b"student"})
     assert users[b"ada"] == users.get(b"ada") == b"countess"
-    assert users.get(b"nobody") is None
-    assert users.get_many([b"grace", b"nobody", b"ada"]) == [b"admiral", None, b"countess"]
-    assert (b"ada" in users, b"nobody" in users) == (True, False)
+    assert users.get(b"missing") is None
+    assert users.get_many([b"grace", b"missing", b"ada"]) == [b"admiral", None, b"countess"]
+    assert (b"ada" in users, b"missing" in users) == (True, False)
     assert (list(users), len(users), bool(users)) == ([b"ada", b"alan", b"grace", b"linus"], 4, True)
     assert list(reversed(users)) == [b"linus", b"grace", b"alan", b"ada"]
     del users[b"ada"]
-    users.discard(b"grace", b"nobody")
+    users.discard(b"grace", b"missing")
     assert dict(users) == {b"alan": b"baker", b"linus": b"student"}
     assert users.pop(b"alan") == b"baker"
     with pytest.raises(KeyError):
@@ -83,7 +83,7 @@ def test_storages_with_different_names_do_not_meet(db: Warren) -> None:
     assert (len(one), len(other)) == (0, 1)
 
 
-def test_a_conditional_put_happens_once_whoever_else_tries(db: Warren) -> None:
+def test_a_conditional_put_happens_once_under_contention(db: Warren) -> None:
     counter = db.kv("counter")
     counter[b"n"] = b"0"
 
@@ -126,7 +126,7 @@ def test_coroutines_use_the_same_storage(db: Warren) -> None:
         await asyncio.gather(*(events.put(b"%04d" % number, b"x") for number in range(30)))
         await events.put_many((b"%04d" % number, b"y") for number in range(1000, 2000))
         assert await events.get(b"0007") == b"x"
-        assert await events.get_many([b"1500", b"nobody"]) == [b"y", None]
+        assert await events.get_many([b"1500", b"missing"]) == [b"y", None]
         assert not await events.put_if(b"0007", b"z", expected=None)
         await events.discard(b"0007")
         return [key async for key, _ in events.range(b"0005")] + [key async for key, _ in events.prefix(b"199")]
@@ -154,21 +154,21 @@ WAYS = ["notify", "tables", "push", "push-threaded", "watch", "spark"]  # `table
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, way: str) -> None:
     """X-03: SIGKILL at any moment, six times on one directory; by then the log has gone behind the flushed mark."""
-    told = 0
+    acknowledged = 0
     for _ in range(6):
-        command = [sys.executable, "-c", _CHILD, str(tmp_path), way, str(told)]
+        command = [sys.executable, "-c", _CHILD, str(tmp_path), way, str(acknowledged)]
         handle = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert handle.stdout is not None
         for _ in range(25):
-            told = int(handle.stdout.readline())
+            acknowledged = int(handle.stdout.readline())
         os.kill(handle.pid, signal.SIGKILL)
         rest = handle.communicate()[0].splitlines()
-        told = int(rest[-1]) if rest and rest[-1].isdigit() else told
+        acknowledged = int(rest[-1]) if rest and rest[-1].isdigit() else acknowledged
         with warren.open(str(tmp_path)) as db:
-            kept = {int(key) for key in db.kv("numbers")}
-            assert set(range(told + 1)) <= kept, "everything that was acknowledged is there"
-            assert len(kept) <= told + 3
-            told = max(kept)
+            stored = {int(key) for key in db.kv("numbers")}
+            assert set(range(acknowledged + 1)) <= stored, "everything that was acknowledged is there"
+            assert len(stored) <= acknowledged + 3
+            acknowledged = max(stored)
             assert db.database.store.applied.epoch <= db.database.log.durable
 
 
@@ -193,7 +193,7 @@ while True:
 """
 
 
-def test_bad_input_is_told(db: Warren, tmp_path: Path) -> None:
+def test_bad_input_is_reported(db: Warren, tmp_path: Path) -> None:
     users = db.kv("users")
     asks: list[Callable[[], Any]] = [
         lambda: users["ada"],  # type: ignore[index]

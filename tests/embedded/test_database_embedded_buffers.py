@@ -48,20 +48,22 @@ TestAgainstADictWithRocksdb.settings = settings(
 def test_what_was_acknowledged_survives_a_kill_with_a_buffer_in_rocksdb(tmp_path: Path, mode: Mode) -> None:
     """X-03: the next life is of either kind."""
     assert 'buffer="rocksdb"' in CHILD and "bulk_bytes=0" in CHILD
-    told = 0
+    acknowledged = 0
     for kill in range(3):
-        handle = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path), mode, str(told)], stdout=subprocess.PIPE)
+        handle = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path), mode, str(acknowledged)], stdout=subprocess.PIPE
+        )
         assert handle.stdout is not None
         for _ in range(25):
-            told = int(handle.stdout.readline())
+            acknowledged = int(handle.stdout.readline())
         os.kill(handle.pid, signal.SIGKILL)
         rest = handle.communicate()[0].split(b"\n")[:-1]
-        told = int(rest[-1]) if rest else told
+        acknowledged = int(rest[-1]) if rest else acknowledged
         with warren.open(str(tmp_path), reflection=ROCKSDB if kill % 2 else TINY) as db:
-            kept = {int(key) for key in db.kv("numbers")}
-            assert set(range(told + 1)) <= kept, "everything that was acknowledged is there"
-            assert len(kept) <= told + 3
-            told = max(kept)
+            stored = {int(key) for key in db.kv("numbers")}
+            assert set(range(acknowledged + 1)) <= stored, "everything that was acknowledged is there"
+            assert len(stored) <= acknowledged + 3
+            acknowledged = max(stored)
             left = "unknown to the manifest"  # a kill in the middle of a rotation leaves the file that was to be next
             assert not [alarm for alarm in db.alarms() if left not in alarm]
 
@@ -80,7 +82,7 @@ def test_a_buffer_begins_empty_whatever_an_earlier_life_left_there(tmp_path: Pat
         assert list((tmp_path / "buffer").iterdir()) == []
 
 
-def test_a_kind_of_buffer_that_nobody_knows_is_misuse_and_nothing_stays_locked(tmp_path: Path) -> None:
+def test_an_unknown_kind_of_buffer_is_misuse_and_nothing_stays_locked(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no version buffer called 'paper'") as misuse:
         warren.open(str(tmp_path), reflection=replace(TINY, buffer="paper"))
     assert misuse.value.hint == "it may be memory or rocksdb"

@@ -31,7 +31,7 @@ def test_a_queue_is_found_by_its_name_as_long_as_it_is_there(tmp_path: Path) -> 
         assert routed(db, "jobs")
 
 
-def test_a_queue_that_goes_by_itself_is_found_no_more(tmp_path: Path) -> None:
+def test_an_expired_queue_is_found_no_more(tmp_path: Path) -> None:
     with warren.open(str(tmp_path)) as db:
         db.queue("short", expires=0.2)
         assert routed(db, "short")

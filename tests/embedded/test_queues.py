@@ -168,7 +168,7 @@ def test_a_full_queue_refuses(db: Warren) -> None:
     assert drained(full) == [b"1", b"2"]
 
 
-def test_an_unused_queue_goes_by_itself(db: Warren) -> None:
+def test_an_unused_queue_expires(db: Warren) -> None:
     db.queue("passing", expires=0.02)
     for _ in range(500):
         if not db.queues():
@@ -233,7 +233,7 @@ def test_fan_out_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_many_threads_share_a_queue_and_every_message_is_got_once(jobs: Queue) -> None:
-    got: list[bytes] = []
+    bodies: list[bytes] = []
 
     def put(number: int) -> None:
         for at in range(50):
@@ -241,9 +241,9 @@ def test_many_threads_share_a_queue_and_every_message_is_got_once(jobs: Queue) -
 
     def get() -> None:
         while (message := jobs.get(timeout=2)) is not None:
-            got.append(message.body)
+            bodies.append(message.body)
             message.ack()
-            if len(got) == 200:
+            if len(bodies) == 200:
                 break
 
     threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
@@ -252,9 +252,9 @@ def test_many_threads_share_a_queue_and_every_message_is_got_once(jobs: Queue) -
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(got) == sorted(b"%d-%d" % (number, at) for number in range(4) for at in range(50))
+    assert sorted(bodies) == sorted(b"%d-%d" % (number, at) for number in range(4) for at in range(50))
     for number in range(4):
-        own = [body for body in got if body.startswith(b"%d-" % number)]
+        own = [body for body in bodies if body.startswith(b"%d-" % number)]
         assert len(own) == 50
 
 
@@ -297,7 +297,7 @@ def test_declarations_that_differ_or_make_no_sense_are_refused(db: Warren, jobs:
         db.queue("jobs", max_length=5)
     assert db.find_queue("jobs").name == "jobs"
     with pytest.raises(UnknownQueue, match="declare it first"):
-        db.find_queue("nobody")
+        db.find_queue("missing")
     with pytest.raises(Misuse, match="overflow"):
         db.queue("x", overflow="spill")
     with pytest.raises(Misuse, match="message_ttl"):
@@ -334,12 +334,12 @@ def test_a_closed_database_takes_nothing(tmp_path: Path) -> None:
             call()
 
 
-def test_a_second_process_is_told_who_has_it(tmp_path: Path, db: Warren) -> None:
+def test_a_second_process_gets_an_error_that_names_the_owner(tmp_path: Path, db: Warren) -> None:
     db.queue("jobs")
     code = f"import warren\nwarren.open({db.database.directory!r}).queue('jobs')"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.returncode != 0
-    assert "Locked" in told.stderr
-    assert str(os.getpid()) in told.stderr
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "Locked" in result.stderr
+    assert str(os.getpid()) in result.stderr
     with pytest.raises(Locked):
         warren.open(db.database.directory)

@@ -54,9 +54,9 @@ def test_waiting_takes_no_thread(db: Warren) -> None:
         while len(jobs.inner.handle.serving().getters) < 100:
             await asyncio.sleep(0.001)
         await jobs.put_many([b"%02d" % number for number in range(100)])
-        got = [message.body for message in await asyncio.gather(*getters) if message is not None]
+        bodies = [message.body for message in await asyncio.gather(*getters) if message is not None]
         assert len(jobs.inner) == 0
-        return got
+        return bodies
 
     assert sorted(asyncio.run(use())) == [b"%02d" % number for number in range(100)]
 
@@ -83,7 +83,7 @@ def test_who_is_cancelled_takes_nothing_along(db: Warren) -> None:
     assert asyncio.run(use()) == 1
 
 
-def test_errors_reach_who_waits(db: Warren) -> None:
+def test_errors_reach_the_waiter(db: Warren) -> None:
     async def use() -> None:
         jobs = db.aqueue("jobs")
         task = asyncio.create_task(jobs.get(timeout=30))
@@ -102,5 +102,5 @@ def test_a_loop_that_was_closed_takes_nothing() -> None:
     loop = asyncio.new_event_loop()
     waiting = WaitingCoroutine(SystemThreads(), loop, 1, None)
     loop.close()
-    assert not waiting.deliver(RuntimeError("for nobody"))
+    assert not waiting.deliver(RuntimeError("without a waiter"))
     assert waiting.go() is None

@@ -1,4 +1,4 @@
-"""A damaged file: its messages are set aside and told, the others are served, and nothing else is disturbed."""
+"""A damaged file: its messages are set aside and reported, the others are served, and nothing else is disturbed."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def damage(directory: str, mark: bytes) -> str:
 
 
 def drained(queue: Queue) -> list[bytes]:
-    got: list[bytes] = []
+    received: list[bytes] = []
     while batch := queue.get_many(100):
-        got += batch.bodies
+        received += batch.bodies
         batch.ack()
-    return got
+    return received
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_what_is_damaged_is_told_and_the_others_are_served(tmp_path: Path, size: int) -> None:
+def test_damage_is_reported_and_the_others_are_served(tmp_path: Path, size: int) -> None:
     directory = str(tmp_path / "db")
     bodies = filled(directory, size)
     file = damage(directory, b"message 4 ")
     with warren.open(directory) as db:
         assert db.queue("other").get() is not None
-        got = drained(db.queue("jobs"))
-        assert bodies[4] not in got
-        assert {*bodies[:3], *bodies[6:]} <= set(got)
+        received = drained(db.queue("jobs"))
+        assert bodies[4] not in received
+        assert {*bodies[:3], *bodies[6:]} <= set(received)
         alarms = "\n".join(db.alarms())
         assert file in alarms
         assert "cannot be read" in alarms
@@ -74,20 +74,20 @@ def test_when_the_good_file_comes_back_the_messages_are_there(tmp_path: Path, si
     directory = str(tmp_path / "db")
     bodies = filled(directory, size)
     file = damage(directory, b"message 4 ")
-    got: list[bytes] = []
+    received: list[bytes] = []
     for _ in range(2):
         with warren.open(directory) as db:
-            got += drained(db.queue("jobs"))
+            received += drained(db.queue("jobs"))
             assert "queue 'jobs'" in "\n".join(db.alarms())
     mended(directory, file)
     with warren.open(directory) as db:
-        got += drained(db.queue("jobs"))
-        assert sorted(got) == bodies
+        received += drained(db.queue("jobs"))
+        assert sorted(received) == bodies
         assert not db.alarms()
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_the_scrub_names_the_queue_before_anybody_reads_it(tmp_path: Path, size: int) -> None:
+def test_the_scrub_names_the_queue_before_it_is_read(tmp_path: Path, size: int) -> None:
     directory = str(tmp_path / "db")
     filled(directory, size)
     file = damage(directory, b"message 4 ")

@@ -17,16 +17,16 @@ def survive(directory: str, lives: int, seconds: float) -> None:
     answered = 0
     for seed in range(lives):
         killed.begin(f"{seed} {first}")
-        told = [killed.hear()]  # from now on it is at work
+        reports = [killed.read_line()]  # from now on it is at work
         time.sleep(seconds * (1 + seed % 3))
-        told += killed.end_it()
-        put |= {number for word, number in told if word == "put"}
-        answered += len(told)
-        gone |= {number for word, number in told if word == "gone"}
-        delivered = {number for word, number in told if word == "got"}
+        reports += killed.kill()
+        put |= {number for word, number in reports if word == "put"}
+        answered += len(reports)
+        gone |= {number for word, number in reports if word == "gone"}
+        delivered = {number for word, number in reports if word == "got"}
         first = max(put, default=first) + 1_000  # what was put and not answered has other numbers
         with warren.open(directory) as db:
-            there = held(db)
+            there = message_numbers(db)
             assert len(there) == len(set(there)), "a message is in one queue, once"
             assert put - gone - delivered <= set(there), "what was answered is there, unless it was delivered"
             assert put - gone <= set(there) | delivered
@@ -36,7 +36,7 @@ def survive(directory: str, lives: int, seconds: float) -> None:
     assert answered > 100 * lives, "they have done something before they were killed"
 
 
-def held(db: Warren) -> list[int]:
+def message_numbers(db: Warren) -> list[int]:
     """Numbers of all messages that are there, in both queues; and they are flagged, since the stop was unclean."""
     found = []
     for name in db.queues():

@@ -49,7 +49,7 @@ class QueuesMachine(RuleBasedStateMachine):
         self.model = PlainQueues({name: queue.afresh() for name, queue in QUEUES.items()})
         self.states = States(self.model.standing())
         self.count = 0
-        self.made: dict[tuple[str, bytes], Plain] = {}
+        self.put_messages: dict[tuple[str, bytes], Plain] = {}
         self._open()
 
     # -- putting -------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class QueuesMachine(RuleBasedStateMachine):
             return
         self._put([name], bodies, persistent, priority)
         self.queues[name].put_many(bodies, persistent=persistent, priority=priority)
-        self._told(is_durable=persistent and QUEUES[name].durable)
+        self._record_durable(is_durable=persistent and QUEUES[name].durable)
 
     @rule(name=NAME, size=st.sampled_from([5, 400]), is_waited_for=st.booleans())
     def put_later(self, name: str, size: int, is_waited_for: bool) -> None:
@@ -75,7 +75,7 @@ class QueuesMachine(RuleBasedStateMachine):
         future = self.queues[name].put_later(bodies[0])
         if is_waited_for:
             future.result(60)
-        self._told()
+        self._record_durable()
 
     @rule(size=st.sampled_from([5, 400]), is_orders=st.booleans())
     def put_with_time(self, size: int, is_orders: bool) -> None:
@@ -83,7 +83,7 @@ class QueuesMachine(RuleBasedStateMachine):
         [body] = self._bodies([size])
         self._put([name], [body], ttl_ms=TTL_MS // 2)
         self.queues[name].put(body, ttl=TTL_MS / 2000)
-        self._told(is_durable=True)
+        self._record_durable(is_durable=True)
 
     @rule(names=st.lists(NAME, min_size=2, max_size=4, unique=True), sizes=SIZES)
     def publish(self, names: list[str], sizes: list[int]) -> None:
@@ -94,7 +94,7 @@ class QueuesMachine(RuleBasedStateMachine):
             return
         self._put(names, bodies)
         self.stage.db.publish(bodies, names)
-        self._told(is_durable=True)
+        self._record_durable(is_durable=True)
 
     # -- getting and settling ------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class QueuesMachine(RuleBasedStateMachine):
         assert [*zip(batch.bodies, batch.redelivered, strict=True)] == [(w.body, w.was_delivered) for w in wanted]
         self.model.handed(wanted)
         self.hands[name] += zip(batch.tags, wanted, strict=True)
-        self._told()
+        self._record_durable()
 
     @rule(name=NAME, which=SOME, is_synced=st.booleans())
     def ack(self, name: str, which: int, is_synced: bool) -> None:
@@ -116,7 +116,7 @@ class QueuesMachine(RuleBasedStateMachine):
             self.queues[name].ack(tag)
         if is_synced:
             self.queues[name].sync()
-        self._told()
+        self._record_durable()
 
     @rule(name=NAME, which=SOME)
     def requeue(self, name: str, which: int) -> None:
@@ -146,14 +146,14 @@ class QueuesMachine(RuleBasedStateMachine):
         self._coming()
         self.stage.pass_ms(ms)
         self.stage.database.make_durable()
-        self._told()
+        self._record_durable()
 
     @rule(name=NAME)
     def purge(self, name: str) -> None:
         count = self.model.purge(name)
         self._coming()
         assert self.queues[name].purge() == count
-        self._told(is_durable=True)
+        self._record_durable(is_durable=True)
 
     @rule(name=st.sampled_from(["orders", "ranks"]))
     def delete(self, name: str) -> None:
@@ -163,12 +163,12 @@ class QueuesMachine(RuleBasedStateMachine):
         self._coming()
         assert self.queues[name].delete() == count
         self._declare(name)
-        self._told(is_durable=True)
+        self._record_durable(is_durable=True)
 
     @rule()
     def tidy(self) -> None:
         self.stage.tidy()
-        self._told()
+        self._record_durable()
 
     # -- the end, and another beginning --------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class QueuesMachine(RuleBasedStateMachine):
     def cut_the_power(self, model: CrashModel, seed: int, is_settled: bool) -> None:
         if is_settled:
             self.stage.database.make_durable()
-            self._told()
+            self._record_durable()
         self.stage.cut_the_power(model, seed)
         self._open()
 
@@ -218,20 +218,20 @@ class QueuesMachine(RuleBasedStateMachine):
         self.states = States(self.model.standing())
 
     def _again(self, name: str, body: bytes) -> Plain:
-        """A message that was found, and looked at. One that was moved has neither time nor priority."""
-        known = self.made.get((name, body), Plain(body))
+        """A message as found, checked. One that was moved has neither time nor priority."""
+        known = self.put_messages.get((name, body), Plain(body))
         return Plain(body, due_ms=known.due_ms, priority=known.priority, was_delivered=True)
 
     def _declare(self, name: str) -> None:
-        asked = QUEUES[name]
+        spec = QUEUES[name]
         self.queues[name] = self.stage.db.queue(
             name,
-            durable=asked.durable,
-            message_ttl=None if asked.ttl_ms is None else asked.ttl_ms / 1000,
-            max_length=asked.max_length,
-            overflow="reject-publish" if asked.rejects else "drop-head",
-            dead_letter=asked.dead_letter,
-            max_priority=asked.max_priority or None,
+            durable=spec.durable,
+            message_ttl=None if spec.ttl_ms is None else spec.ttl_ms / 1000,
+            max_length=spec.max_length,
+            overflow="reject-publish" if spec.rejects else "drop-head",
+            dead_letter=spec.dead_letter,
+            max_priority=spec.max_priority or None,
         )
 
     def _bodies(self, sizes: list[int]) -> list[bytes]:
@@ -247,13 +247,13 @@ class QueuesMachine(RuleBasedStateMachine):
         ttl_ms: int | None = None,
     ) -> None:
         self.model.put(names, bodies, wall_ms(self.stage.clock), persistent, ttl_ms, priority)
-        self.made |= {(name, each.body): each for name in names for each in self.model[name].messages}
+        self.put_messages |= {(name, each.body): each for name in names for each in self.model[name].messages}
         self._coming()
 
     def _chosen(self, name: str, which: int) -> list[tuple[DeliveryTag, Plain]]:
-        held = sorted(self.hands[name], key=lambda pair: pair[0].number)
-        chosen = [pair for at, pair in enumerate(held) if which >> at & 1]
-        self.hands[name] = [pair for pair in held if pair not in chosen]
+        outstanding = sorted(self.hands[name], key=lambda pair: pair[0].number)
+        chosen = [pair for at, pair in enumerate(outstanding) if which >> at & 1]
+        self.hands[name] = [pair for pair in outstanding if pair not in chosen]
         return chosen
 
     def _settled(self, name: str, which: int, settle: Callable[[DeliveryTag, Plain], None], requeue: bool) -> None:
@@ -261,12 +261,12 @@ class QueuesMachine(RuleBasedStateMachine):
             settle(tag, message)
             self._coming()
             self.queues[name].nack(tag, requeue)
-        self._told()
+        self._record_durable()
 
     def _coming(self) -> None:
         self.states.coming(self.model.standing())
 
-    def _told(self, is_durable: bool = False) -> None:
+    def _record_durable(self, is_durable: bool = False) -> None:
         """What returned when it was durable is; of the rest the log says so."""
         self.states.told(0 if is_durable else self.stage.newest(), self.stage.database.log.durable)
 

@@ -272,13 +272,13 @@ def main() -> None:
     print("warren is", warren.__file__)
     with tempfile.TemporaryDirectory() as temporary, tempfile.TemporaryDirectory() as beside:
         home, work = Path(temporary), Path(beside)
-        made = {"commit": sys.argv[1], "first_second": int(time.time())}
+        facts = {"commit": sys.argv[1], "first_second": int(time.time())}
         for name, is_killed in (("clean", False), ("killed", True)):
             make_served(work / name, is_killed)
             (work / name).rename(home / name)
             make_embedded(home / ("embedded_killed" if is_killed else "embedded"), is_killed)
-        made["last_second"] = int(time.time()) + 1
-        (home / "made.json").write_text(json.dumps(made), encoding="utf-8")
+        facts["last_second"] = int(time.time()) + 1
+        (home / "made.json").write_text(json.dumps(facts), encoding="utf-8")
         pack(ARCHIVE, home)
 
 

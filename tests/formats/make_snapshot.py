@@ -7,7 +7,7 @@
     database/       a log and its store, killed: what was written first is in the store only, what came last in the log
 
 Run once per version, when it is released; the archive is then never made again, for what it proves is that a store
-written *then* opens now. RocksDB's diary (LOG) and locks are left out: nobody reads them.
+written *then* opens now. RocksDB's diary (LOG) and locks are left out: they are not read.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def make_unsettled(directory: Path) -> None:
 
 def make_buffers(directory: Path) -> None:
     (directory / "buffer").mkdir()
-    kept = BufferedEntries.of_batch(ChannelId(1), 9, columns_of(SHOWN))
-    write_buffer_file(LocalFiles(), str(directory / "buffer"), IDENTITY, [kept], 1 << 20)
+    entries = BufferedEntries.of_batch(ChannelId(1), 9, columns_of(SHOWN))
+    write_buffer_file(LocalFiles(), str(directory / "buffer"), IDENTITY, [entries], 1 << 20)
     family = open_buffer(str(directory / "family"), SystemThreads())
     family.add(ChannelId(1), 9, columns_of(SHOWN))
     family.persist()

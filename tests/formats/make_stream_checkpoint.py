@@ -102,12 +102,12 @@ def catch_up_in_process(*homes: Path) -> list[dict[str, Any]]:
 def unpack_at(archive: Path, home: Path) -> None:
     """The URLs of the sink's log are changed to those of this directory."""
     unpack(archive, home)
-    made = json.loads((home / "made.json").read_text(encoding="utf-8"))
+    facts = json.loads((home / "made.json").read_text(encoding="utf-8"))
     for path in (home / "table" / "_spark_metadata").iterdir():
         if not path.name.startswith("."):
             text = path.read_text(encoding="utf-8")
-            assert f"file://{made['home']}/" in text
-            path.write_text(text.replace(f"file://{made['home']}/", f"file://{home}/"), encoding="utf-8")
+            assert f"file://{facts['home']}/" in text
+            path.write_text(text.replace(f"file://{facts['home']}/", f"file://{home}/"), encoding="utf-8")
             path.with_name(f".{path.name}.crc").unlink()  # Hadoop's checksum of the text as it was
 
 
@@ -123,8 +123,8 @@ def main() -> None:
         print(catch_up_in_process(home))
         write(home, range(EPOCHS // 2, EPOCHS))
         print(catch_up_in_process(home))
-        made = {"commit": sys.argv[1], "home": str(home)}
-        (home / "made.json").write_text(json.dumps(made), encoding="utf-8")
+        facts = {"commit": sys.argv[1], "home": str(home)}
+        (home / "made.json").write_text(json.dumps(facts), encoding="utf-8")
         pack(ARCHIVE, home)
 
 

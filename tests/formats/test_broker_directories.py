@@ -94,14 +94,14 @@ def test_a_directory_of_the_broker_opens_and_continues(name: str, golden: Path) 
     if is_killed:  # the start cannot know what was delivered
         model = {queue: redelivered(messages) for queue, messages in model.items()}
     verify_log(golden / name)
-    made = json.loads((golden / "made.json").read_text(encoding="utf-8"))
+    times = json.loads((golden / "made.json").read_text(encoding="utf-8"))
     with BrokerProcess(golden / name, *configured(golden)) as process:
         facts = queue_facts(process, "paged")
         assert (facts["messages"], facts["messages_paged_out"]) == (PAGED_COUNT, PAGED_COUNT)
         with connected(process) as client:
             check_transients_are_gone(client)
             check(client, model)
-            check_death_times(client, len(model["dead"]), made["first_second"], made["last_second"])
+            check_death_times(client, len(model["dead"]), times["first_second"], times["last_second"])
             model = {queue: redelivered(messages) for queue, messages in model.items()}
             continue_with(client, model)
         if is_killed:

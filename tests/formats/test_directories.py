@@ -18,7 +18,7 @@ def test_the_present_version_has_its_golden_directory() -> None:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=[path.stem for path in ARCHIVES])
-def test_a_golden_directory_opens_and_says_what_it_said(archive: Path, tmp_path: Path) -> None:
+def test_a_golden_directory_opens_with_its_contents(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
     for _ in range(2):  # and once more, from what the first opening made of it

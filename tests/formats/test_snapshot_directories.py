@@ -71,7 +71,7 @@ def test_the_present_version_has_its_golden_archive_of_the_snapshot_store() -> N
     assert ARCHIVE.exists()
 
 
-def test_a_golden_store_opens_and_says_what_it_said(golden: Path) -> None:
+def test_a_golden_store_opens_with_its_contents(golden: Path) -> None:
     for _ in range(2):  # and once more, from what the first opening made of it
         store = RocksDbStore.open(str(golden / "store"), TIMELINE)
         assert store.applied == (TIMELINE, 0x123456, (0x123456, 7))
@@ -139,7 +139,7 @@ def test_a_golden_column_family_is_taken_over_and_its_bytes_are_those_of_the_pag
     buffer.close()
 
 
-def test_a_golden_database_opens_and_says_what_was_acknowledged(golden: Path) -> None:
+def test_a_golden_database_opens_with_what_was_acknowledged(golden: Path) -> None:
     """Part of it is in its store only, and part in its log only."""
     for _ in range(2):
         with warren.open(str(golden / "database"), log_settings=LOG, reflection=REFLECTION) as db:
@@ -175,9 +175,9 @@ def test_a_golden_database_whose_store_alone_has_the_rows_is_refused_if_that_is_
     store = golden / "database" / "store"
     mark = make_newer(store)
     for _ in range(2):
-        with pytest.raises(Damage, match=r"cannot be used: .* has format 2; this version knows 1") as told:
+        with pytest.raises(Damage, match=r"cannot be used: .* has format 2; this version knows 1") as refused:
             warren.open(str(golden / "database"), log_settings=LOG)
-        assert "is nowhere else: use the version of warren that wrote it" in told.value.hint
+        assert "is nowhere else: use the version of warren that wrote it" in refused.value.hint
     assert list((golden / "database" / "set-aside").iterdir()) == []
     with raw(store) as db:
         db.put(MARK_KEY, mark)

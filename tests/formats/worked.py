@@ -47,9 +47,9 @@ HEADER_FIELDS: tuple[Field, ...] = (
 )
 
 
-def placed(made: BlockDraft, offset: int, epoch: int, first: int = 0) -> bytes:
-    header, _ = made.place(IDENTITY, offset, Epoch(epoch), first)
-    return header + b"".join(made.pieces)
+def placed(draft: BlockDraft, offset: int, epoch: int, first: int = 0) -> bytes:
+    header, _ = draft.place(IDENTITY, offset, Epoch(epoch), first)
+    return header + b"".join(draft.pieces)
 
 
 def shown(raw: bytes, fields: Iterable[Field]) -> str:

@@ -23,11 +23,11 @@ def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch)
         broker.queue(f"dead{number}")
         broker.bind("dlx", f"dead{number}")
     jobs = broker.queue("jobs", dead_letter_exchange="dlx", max_length=10, message_ttl_ms=60_000)
-    held: list[int] = []
+    handle_counts: list[int] = []
     enter = UnitOfWork.__enter__
 
     def entered(working: UnitOfWork) -> UnitOfWork:
-        held.append(len(working.handles))
+        handle_counts.append(len(working.handles))
         return enter(working)
 
     with monkeypatch.context() as patch:
@@ -36,12 +36,12 @@ def calls_of_a_publish_and_an_ack(targets: int, monkeypatch: pytest.MonkeyPatch)
         for _ in range(2):  # the first one warms caches up
             stage.publish(Sender(), 1, wire(b"1"), to=stage.route("jobs"))
             calls = count_calls(stage.batch.execute)
-        held.clear()
+        handle_counts.clear()
         delivery = broker.take("jobs")
         stage.batch.settle(jobs, Settlement.ACK, delivery.incarnation, delivery.fetched[0].tags)
         calls += count_calls(stage.batch.execute)
     broker.down()
-    return calls, max(held)
+    return calls, max(handle_counts)
 
 
 def test_publishes_and_acks_do_not_cost_more_with_more_dead_letter_targets(monkeypatch: pytest.MonkeyPatch) -> None:

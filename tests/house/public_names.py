@@ -34,7 +34,7 @@ from warren.base.errors import Damage, WarrenError
 from warren.broker.queue_arguments import Overflow
 from warren.catalog.rows import RowKind
 from warren.embedded.database import OpenOptions
-from warren.log.compaction.compaction import Proposal, told_of
+from warren.log.compaction.compaction import Proposal, proposal_to_json
 from warren.log.compaction.handover import CompactionJob
 from warren.log.compaction.jobs import Job
 from warren.log.compaction.ranges import MergeTask, PartitionTask
@@ -122,7 +122,7 @@ def public_members() -> list[str]:
 
 
 def _members(kind: type) -> list[str]:
-    """Without what an error or a text has by itself."""
+    """Without the attributes every error or string has."""
     inherited = {name for base in (BaseException, str) if issubclass(kind, base) for name in dir(base)}
     return [name for name in dir(kind) if not name.startswith("_") and name not in inherited]
 
@@ -169,7 +169,7 @@ def words_in_text() -> list[str]:
 
 def json_forms() -> list[str]:
     found = [f"{label}: {key}" for label, kind in JSON_FORMS.items() for key in keys_of(_as_json(sample(kind)))]
-    result = told_of(sample(Proposal))
+    result = proposal_to_json(sample(Proposal))
     return [*found, *(f"compaction result: {key}" for key in keys_of(result))]
 
 

@@ -109,8 +109,8 @@ class RunningBroker:
 
     def stream_names(self) -> list[str]:
         first, *edits = self.manifest()
-        made = [change[1] for edit in edits for change in edit if change[0] == "stream"]
-        return [f"{stream['id']} {stream['name']}" for stream in (*first["streams"], *made)]
+        added = [change[1] for edit in edits for change in edit if change[0] == "stream"]
+        return [f"{stream['id']} {stream['name']}" for stream in (*first["streams"], *added)]
 
     def catalog_rows(self) -> list[str]:
         """Letters and JSON keys of the catalog's rows in the log."""
@@ -151,8 +151,8 @@ class RunningBroker:
     def knows_order(self, command: str) -> bool:
         """An unknown command is answered by an error that differs from all others but for the name."""
         answer, unknown = self.order(command=command), self.order(command="no-such-command")
-        told = str(answer.get("error", "")).replace(command, "no-such-command")
-        return bool(answer["status"] == "ok" or told != unknown["error"])
+        message = str(answer.get("error", "")).replace(command, "no-such-command")
+        return bool(answer["status"] == "ok" or message != unknown["error"])
 
     def ctrl(self, **request: Any) -> dict[str, Any]:
         """A request in the control directory, and the result that repeats its name."""

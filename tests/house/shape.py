@@ -114,11 +114,11 @@ def _is_own(value: ast.expr, own: frozenset[str]) -> bool:
 
 def _instances(function: Function, owner: str) -> frozenset[str]:
     """Names of a method that are instances of its own class: made by it, or parameters of that type."""
-    made = rf"(cls|{owner})(\.__new__)?\(.*|object\.__new__\((cls|{owner})\)|super\(\)\.__new__\(.*"
+    constructor = rf"(cls|{owner})(\.__new__)?\(.*|object\.__new__\((cls|{owner})\)|super\(\)\.__new__\(.*"
     names = {
         target.id
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and re.fullmatch(made, ast.unparse(node.value), re.DOTALL)
+        if isinstance(node, ast.Assign) and re.fullmatch(constructor, ast.unparse(node.value), re.DOTALL)
         for target in node.targets
         if isinstance(target, ast.Name)
     }

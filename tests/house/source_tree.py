@@ -44,7 +44,7 @@ def modules_of_repository(root: Path) -> list[Module]:
 
 @cache
 def _read(path: Path, src: Path, changed_ns: int) -> Module:
-    """Parsed once for all rules, as long as it does not change. Rules look at a tree and leave it as it is."""
+    """Parsed once for all rules, as long as it does not change. Rules read a tree and do not change it."""
     relative = path.relative_to(src)
     parts = list(relative.with_suffix("").parts)
     is_package = parts[-1] == "__init__"

@@ -47,7 +47,7 @@ POLICY: dict[str, str] = {
     "workers/control_socket.py": TASK,
     "workers/process.py": "ends its process",
 }
-TOOLS = ("testing/", "cli/")  # a person or a test sees how they end
+TOOLS = ("testing/", "cli/")  # their exit is seen by the operator or a test
 TIMERS = {
     *("call_later", "call_at", "call_soon", "call_soon_threadsafe", "add_done_callback"),
     *("create_task", "ensure_future", "run_in_executor", "to_thread", "run_coroutine_threadsafe"),
@@ -75,13 +75,13 @@ def _is_text(node: ast.expr) -> bool:
 def offences(src: Path) -> list[str]:
     found = {module.place: (module, list(starts(module))) for module in modules_under(src)}
     own = {place: each for place, each in found.items() if not place.startswith(TOOLS) and each[1]}
-    told = [f"{place}:{lines[0]} is not in POLICY" for place, (_, lines) in own.items() if place not in POLICY]
-    told += [
+    errors = [f"{place}:{lines[0]} is not in POLICY" for place, (_, lines) in own.items() if place not in POLICY]
+    errors += [
         f"{place}:{lines[0]} starts something and uses no {TASK}"
         for place, (module, lines) in own.items()
         if POLICY.get(place) == TASK and ".task(" not in module.text
     ]
-    return told
+    return errors
 
 
 def test_everything_that_runs_in_the_background_is_under_the_policy() -> None:

@@ -16,9 +16,9 @@ ASSERTING_BY_NATURE = ("raises", "run_state_machine_as_test")
 
 def untrue_lines(text: str, ids: list[str], tests: list[NamedTest]) -> list[str]:
     lines = [match.groups() for line in text.splitlines() if (match := LINE.match(line))]
-    told = [id_ for id_, _, _ in lines]
-    found = [f"{id_} has {told.count(id_)} lines" for id_ in ids if told.count(id_) != 1]
-    found += [f"{id_} is no id of the checklist" for id_ in told if id_ not in ids]
+    listed = [id_ for id_, _, _ in lines]
+    found = [f"{id_} has {listed.count(id_)} lines" for id_ in ids if listed.count(id_) != 1]
+    found += [f"{id_} is no id of the checklist" for id_ in listed if id_ not in ids]
     return found + [
         f"{id_}: {offence}"
         for id_, name, file in lines
@@ -83,7 +83,7 @@ def _page_over(root: Path, source: str) -> tuple[str, list[NamedTest]]:
 
 
 @pytest.mark.parametrize(
-    ("source", "kept"),
+    ("source", "found"),
     [
         (TEST, ["RO-01"]),
         (TEST.replace("RO-01", "RO-01…RO-02 and C-25, not XC-25"), ["RO-01", "RO-02", "C-25"]),
@@ -95,11 +95,11 @@ def _page_over(root: Path, source: str) -> tuple[str, list[NamedTest]]:
         ("def helper_for_ro_01():\n    assert x", []),
     ],
 )
-def test_ids_are_found_in_names_and_docstrings(tmp_path: Path, source: str, kept: list[str]) -> None:
+def test_ids_are_found_in_names_and_docstrings(tmp_path: Path, source: str, found: list[str]) -> None:
     text, tests = _page_over(tmp_path, source)
     assert [
         match[1] for line in text.splitlines() if (match := LINE.match(line)) and match[2] not in ("open", "typo")
-    ] == kept
+    ] == found
     assert not untrue_lines(text, IDS, tests)
 
 

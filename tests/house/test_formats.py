@@ -2,7 +2,7 @@
 
 A format is a module named `format.py` or `<kind>_format.py`, or one that lays out bytes with a `struct.Struct` of its
 own. Its page in docs/formats names the module (`records/format.py`) and has three sections: a drawing, worked bytes,
-versions. So whoever changes bytes meets the page, and whoever reads the page finds the code.
+versions. So a change of bytes leads to the page, and the page leads to the code.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def offences(src: Path, formats: Path) -> list[str]:
 
 def format_modules(src: Path) -> list[str]:
     """Seen from the package's root: records/format.py. The tools beside the product write nothing that lasts."""
-    kept = [m for m in modules_under(src) if m.room not in (*TOOLS, *WIRE) and m.place not in SCRATCH]
-    return [m.place for m in kept if _is_named_so(m) or _lays_out_bytes(m)]
+    modules = [m for m in modules_under(src) if m.room not in (*TOOLS, *WIRE) and m.place not in SCRATCH]
+    return [m.place for m in modules if _is_named_so(m) or _lays_out_bytes(m)]
 
 
 def _is_named_so(module: Module) -> bool:

@@ -31,8 +31,8 @@ def test_every_spark_lane_runs_although_the_first_has_failed(tmp_path: Path) -> 
         tmp_path, "pytest", 'echo "FAILED tests/x.py::test_$WARREN_SPARK"; [ "$WARREN_SPARK" = connect ]'
     )
     subqueues = str(tmp_path / "lanes")
-    made = run(["make", "--no-print-directory", "test-spark", f"PYTEST={pytest_}"], LANES=subqueues)
-    assert made.returncode != 0
+    result = run(["make", "--no-print-directory", "test-spark", f"PYTEST={pytest_}"], LANES=subqueues)
+    assert result.returncode != 0
     assert [line.split()[0] for line in called(tmp_path)[1:]] == ["standalone", "connect"] and len(
         called(tmp_path)
     ) == 3
@@ -55,10 +55,10 @@ def test_lanes_that_are_good_make_a_good_report(tmp_path: Path) -> None:
 
 def test_ci_runs_every_group_and_lists_what_failed(tmp_path: Path) -> None:
     stand_in(tmp_path, "make", '[ "$1" != check ] && [ "$1" != mutants ]')
-    made = run([".ci/run"], PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert made.returncode != 0
+    result = run([".ci/run"], PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert result.returncode != 0
     assert [line.split()[-1] for line in called(tmp_path)][-4:] == ["check", "test", "test-pure", "mutants"]
-    summary = made.stdout.partition("=== seconds")[2]
+    summary = result.stdout.partition("=== seconds")[2]
     failed = [line.split()[0] for line in summary.splitlines() if "FAILED" in line]
     assert failed == ["check", "mutants", "total"]
 

@@ -36,19 +36,19 @@ def make(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_compiled_module_has_a_test_that_mirrors_it() -> None:
-    made = make(ROOT, "marked-tested")
-    assert made.returncode == 0, made.stdout
+    result = make(ROOT, "marked-tested")
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.parametrize("goal", ["marked-tested", "test-pure"])
 def test_a_compiled_module_without_a_test_is_named(tmp_path: Path, goal: str) -> None:
     marked = {f"src/warren/{name}.py": f"{MARK}\n" for name in ("records/lists", "log/read/blocks", "amqp/kernels")}
     plant(tmp_path, {**marked, "tests/records/test_lists_of_numbers.py": "", "tests/log/test_blocks.py": ""})
-    made = make(tmp_path, goal)
-    assert made.returncode != 0
-    assert "src/warren/log/read/blocks.py" in made.stdout
-    assert "src/warren/amqp/kernels.py" in made.stdout
-    assert "lists" not in made.stdout
+    result = make(tmp_path, goal)
+    assert result.returncode != 0
+    assert "src/warren/log/read/blocks.py" in result.stdout
+    assert "src/warren/amqp/kernels.py" in result.stdout
+    assert "lists" not in result.stdout
     assert not (tmp_path / ".venv").exists(), "before anything is built"
 
 
@@ -89,7 +89,8 @@ def test_every_constant_of_a_compiled_module_is_folded_from_a_known_source() -> 
 
 def test_a_constant_from_another_source_is_found(tmp_path: Path) -> None:
     files = {
-        "warren/records/small_blocks.py": f"{MARK}\nfrom warren.records.format import A\nfrom warren.log.sizes import B, c\n",
+        "warren/records/small_blocks.py": f"{MARK}\n"
+        "from warren.records.format import A\nfrom warren.log.sizes import B, c\n",
         "warren/records/format.py": "A = 1\n",
         "warren/log/sizes.py": "B = 1\nc = 2\n",
     }
@@ -138,8 +139,8 @@ def test_a_mutant_of_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[st
 
 
 def unknown_attributes(mutants_: list[Module], sources: list[Module]) -> list[str]:
-    """Attributes that the body of a mutant uses and nothing defines any more: it would fail by itself, and pass for
-    caught."""
+    """Attributes that the body of a mutant uses and nothing defines any more: it would fail on its own, and count
+    as caught."""
     defined = {each.text for module in (*sources, *mutants_) for each in identifiers_of(module)}
     defined |= {name for kind in (*vars(builtins).values(), *LIBRARY_TYPES) for name in dir(kind)}
     return [

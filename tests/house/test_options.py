@@ -1,9 +1,9 @@
 """Every option is documented.
 
 docs/configuration.md is generated from the table of options, which covers every field of every settings class
-(tests/config/test_options.py). docs/operations.md has one section for each command (or one for a group of commands), its
-full name in the heading (`warren log inspect`), that names every option; `warren serve` has its options on the other
-page.
+(tests/config/test_options.py). docs/operations.md has one section for each command (or for a group of commands). Its
+heading has the full name (`warren log inspect`), and it names every option; the options of `warren serve` are in
+docs/configuration.md.
 """
 
 from __future__ import annotations

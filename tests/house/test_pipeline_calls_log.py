@@ -84,7 +84,7 @@ def test_only_the_pipeline_knows_spark() -> None:
         "table.group_by('key')",
     ],
 )
-def test_what_parses_or_merges_by_itself_is_found(tmp_path: Path, line: str) -> None:
+def test_own_parsing_or_merging_is_found(tmp_path: Path, line: str) -> None:
     assert does_it_itself(plant(tmp_path, {"warren/pipeline/tasks.py": line}))
     assert not does_it_itself(plant(tmp_path / "log", {"warren/log/merge/merge.py": line}))
 

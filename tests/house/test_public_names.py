@@ -93,8 +93,8 @@ def configured(environment: dict[str, str], lines: str, home: Path) -> tuple[dic
     """The configuration of a broker with these variables and this rabbitmq.conf, and its warnings."""
     (home / "rabbitmq.conf").write_text(lines, encoding="utf-8")
     variables = {**HOME, "WARREN_CONFIG": str(home / "rabbitmq.conf"), **environment}
-    made = configuration_of(LocalFiles(), OptionValues(), variables)
-    fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+    configuration = configuration_of(LocalFiles(), OptionValues(), variables)
+    fields = {field.name: getattr(configuration, field.name) for field in dataclasses.fields(configuration)}
     warnings: tuple[str, ...] = fields.pop("warnings")
     return fields, warnings
 
@@ -115,8 +115,8 @@ def test_an_environment_variable_is_understood(name: str, tmp_path: Path) -> Non
 
 
 def _only(environment: dict[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    made = configuration_of(LocalFiles(), OptionValues(), {**HOME, **environment})
-    fields = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+    configuration = configuration_of(LocalFiles(), OptionValues(), {**HOME, **environment})
+    fields = {field.name: getattr(configuration, field.name) for field in dataclasses.fields(configuration)}
     return fields, fields.pop("warnings")
 
 
@@ -151,18 +151,18 @@ def test_a_variable_that_is_known_and_ignored_has_its_own_warning(name: str, tmp
 
 @pytest.mark.parametrize("family", PINNED["error families"]["worker process"])
 def test_an_error_of_a_worker_process_keeps_its_family(family: str) -> None:
-    told = json.loads(json.dumps(error_to_json(error_named(family))))
+    encoded = json.loads(json.dumps(error_to_json(error_named(family))))
     of_damage = " of Damage" if family == "Damage" else ""
-    assert sorted(told) == PINNED["error families"][f"worker process keys{of_damage}"]
-    assert told["family"] == family
-    assert type(error_from_json(told)).__name__ == family
+    assert sorted(encoded) == PINNED["error families"][f"worker process keys{of_damage}"]
+    assert encoded["family"] == family
+    assert type(error_from_json(encoded)).__name__ == family
 
 
 @pytest.mark.parametrize("family", PINNED["error families"]["control socket"])
 def test_an_error_of_a_control_socket_keeps_its_family(family: str) -> None:
-    told = json.loads(json.dumps(failure_to_json(error_named(family))))
-    assert told["family"] == family
-    assert type(failure_from_json(told)).__name__ == family
+    encoded = json.loads(json.dumps(failure_to_json(error_named(family))))
+    assert encoded["family"] == family
+    assert type(failure_from_json(encoded)).__name__ == family
 
 
 def test_exported_errors_are_the_families() -> None:

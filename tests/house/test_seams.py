@@ -5,7 +5,7 @@ product: what passes by a seam is not simulated. The table below is the whole li
 
 What it sees: imports of the modules that touch the machine, names of `os` other than a few harmless ones, the builtin
 `open`, and the side doors of harmless modules (`datetime.now`, `numpy.memmap`). What it cannot see: a library that
-opens files by itself. Such a library belongs in a room of its own.
+opens files on its own. Such a library belongs in a package of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THREADS = {"threading", "_thread", "concurrent", "multiprocessing"}
 RANDOM = {"random", "secrets", "uuid", "numpy.random"}
 PROCESSES = {"subprocess", "pty", "signal"}
 NETWORK = {"socket", "socketserver", "select", "selectors", "ssl"}
-SQL = {"sqlalchemy", "sqlite3"}  # writes its files by itself: in rooms of its own
+SQL = {"sqlalchemy", "sqlite3"}  # writes its own files: in packages of its own
 FILES = {"open", "io.open", "os", "pathlib", "mmap", "numpy.memmap", "fcntl", "shutil", "tempfile", "glob"}
 EVERYTHING = TIME | THREADS | RANDOM | PROCESSES | NETWORK | SQL | FILES
 
@@ -36,7 +36,7 @@ DOORS: dict[str, set[str]] = {
     "workers/tasks.py": {"os"},  # the child's priority
     "snapshot/puller/process.py": {"os", "signal"},  # exit at a fault, SIGTERM
     "catalog/": SQL,
-    "queues/kinds/sql_queue.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; killed, not simulated
+    "queues/kinds/sql_queue.py": SQL,  # the alternate queue: safe by SQLite alone, not by our log; kill-tested
     "embedded/database.py": {"concurrent"},  # futures returned to the caller; these two start nothing
     "embedded/queues.py": {"concurrent"},
     "management/": {"concurrent", "socket"},  # threads that answer, and what is listened at; the loop is asyncio's
@@ -115,7 +115,7 @@ def _touches(module: Module) -> Iterator[tuple[int, str, str]]:
 
 
 def _guarded(name: str) -> str:
-    """The seam an `import name` belongs to. `import os` alone does nothing yet: its uses are looked at one by one."""
+    """The seam an `import name` belongs to. `import os` alone does nothing yet: its uses are checked one by one."""
     if name == "numpy.random":
         return name
     top = name.partition(".")[0]

@@ -279,7 +279,7 @@ def test_a_full_disk_holds_appends_up_and_they_continue_without_a_restart() -> N
         assert any(writer.is_alive() for writer in writers)
     [alarm] = store.alarms()
     assert alarm.startswith("writers wait for room: cannot allocate ") and LOG_FILE in alarm
-    assert alarm.endswith("; free some space on this disk; a store that is open goes on by itself")
+    assert alarm.endswith("; free some space on this disk; an open store continues automatically")
     durable, count = store.durable, len(reported)
     for writer in writers:
         writer.join(0.1)

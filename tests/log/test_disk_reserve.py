@@ -134,7 +134,7 @@ def test_a_disk_with_less_room_than_it_takes_counts_as_full_at_a_start() -> None
     assert disk_reserve.is_in_use, "what was released is in use until it is laid"
 
 
-def test_none_is_laid_unless_it_is_asked_for() -> None:
+def test_no_reserve_is_created_unless_it_is_configured() -> None:
     files = MemoryFiles()
     disk_reserve = ballast_on(files, 0)
     disk_reserve.lay()

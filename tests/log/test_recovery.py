@@ -175,7 +175,7 @@ def test_damage_in_a_file_that_took_no_part_in_the_last_epochs_is_found_too() ->
     assert damage.value.path == "pwal_0001"
 
 
-def test_a_witness_of_another_life_of_the_number_says_nothing_of_this_file() -> None:
+def test_a_witness_of_another_incarnation_of_the_number_is_ignored_for_this_file() -> None:
     forge = three_epochs()
     foreign = FileEnd(FileNumber(1), FileIdentity(TIMELINE, Incarnation(0xDEAD)), 7000, 1)
     witness = DurableRecord(TIMELINE, Epoch(3), forge.digests[3], 0, 0, 0, (foreign,))
@@ -224,7 +224,7 @@ def test_a_later_epoch_in_another_file_stands_witness_too() -> None:
         forge.judged(forge.raw(0)[: forge.end(1, 0) - 200], forge.raw(1))
 
 
-def test_epochs_before_this_run_are_not_asked_for() -> None:
+def test_epochs_before_this_run_are_not_requested() -> None:
     """Numbers jump on opening: what lies between the durable epoch and the first one of this run was never used."""
     forge = Forge()
     forge.previous, forge.digests[4] = 4, b"4" * 16

@@ -457,7 +457,7 @@ def test_a_power_cut_at_any_step_of_opening_and_another_one_in_the_next_lose_not
 
 
 def test_damage_below_the_witness_is_found_also_after_an_opening_that_was_cut_short() -> None:
-    """It leaves a newer epoch file, which speaks of the new files; the old ones must not be forgotten."""
+    """It leaves a newer epoch file, which names the new files; the old ones must not be forgotten."""
     steps = open_until(crashed_store(), None, 2)
     for step in range(steps):
         files = crashed_store()

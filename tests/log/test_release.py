@@ -74,7 +74,7 @@ def test_an_opening_that_fails_leaves_nothing_open(place: str, is_new: bool) -> 
             return
 
 
-def test_whoever_waits_for_room_does_not_open_more_and_more(place: str) -> None:
+def test_a_writer_that_waits_for_room_does_not_open_more_and_more(place: str) -> None:
     """A rotation tries again and again to make its files."""
     full = Fault(FaultKind.NO_SPACE, "allocate", times=None, is_armed=False)
     files = FaultyFiles(LocalFiles(), [full])

@@ -158,7 +158,7 @@ def test_pins_and_quarantine_do_not_yield_and_are_named_as_long_as_the_disk_is_s
         assert store.alarms() == [], "the shortage is over"
 
 
-def test_history_yields_to_writers_who_wait_for_room() -> None:
+def test_history_is_purged_for_writers_that_wait_for_room() -> None:
     """Without a limit of its own: an embedded store whose disk is full removes history before it stands still."""
     stage = Stage(**FOREVER, compaction_poll_seconds=0.01)
     with stage.store() as store:

@@ -478,7 +478,7 @@ def test_a_tiny_limit_rotates_every_epoch_and_the_store_can_still_be_closed() ->
 # -- when things go wrong --------------------------------------------------------------------------------------------
 
 
-def test_who_waits_for_a_rotation_hears_of_the_failure_that_ended_the_log() -> None:
+def test_a_waiter_for_a_rotation_gets_the_failure_that_ended_the_log() -> None:
     disk = FaultyFiles(MemoryFiles())
     store = LogStore.open(DIRECTORY, QUIET, memory_machine(disk))
     put(store, b"key")

@@ -1,7 +1,7 @@
 """A process that moves numbered messages through two SQL-backed queues in a real file until it is killed.
 
 Step N puts message N into the first queue and moves what is oldest there to the second, which drops all but the last
-few: each step is one `IndexBatch`. It prints "answered N" after step N (tests/lives).
+few: each step is one `Changes`. It tells "done N" when step N was answered (tests/lives).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.lives import say, serve
+from tests.lives import report, serve
 from tests.queues.backing_stage import contents_of
 from tests.queues.sql_stage import SqlStage, without_log
 from warren.base.messages import Publication
@@ -44,7 +44,7 @@ def live(path: str) -> None:
     while True:
         number += 1
         step(it, number)
-        say("answered", number)
+        report("done", number)
 
 
 if __name__ == "__main__":

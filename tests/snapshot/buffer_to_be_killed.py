@@ -1,6 +1,6 @@
 """A process that adds to and takes from a version buffer in RocksDB until it is killed.
 
-A life begins with the step that it is ordered to, and prints "did N" after step N, "told N" when persist has returned
+A life begins with the step that it is ordered to, and prints "did N" after step N, "done N" when persist has returned
 behind it (tests/lives). What step N does follows from N; four steps, of three channels, share a major version.
 """
 
@@ -11,7 +11,7 @@ import random
 import sys
 from collections.abc import Iterator
 
-from tests.lives import say, serve
+from tests.lives import report, serve
 from tests.log.merge_model import Entry, columns_of
 from tests.snapshot.version_buffer_suite import Model, Named, put
 from warren.base.ids import UINT64_MAX, ChannelId
@@ -81,10 +81,10 @@ def live(directory: str, step: int) -> None:
     buffer, rng = opened(directory), random.Random(os.getpid())
     while True:
         do(buffer, step)
-        say("did", step)
+        report("did", step)
         if rng.random() < 0.1:
             buffer.persist()
-            say("told", step)
+            report("done", step)
         step += 1
 
 

@@ -143,7 +143,7 @@ def changed(state: State, storage: int, changes: list[Change]) -> State:
         elif kind == "remove":
             state.pop((storage, key), None)
         else:
-            state = {name: held for name, held in state.items() if name[0] != storage}
+            state = {name: row for name, row in state.items() if name[0] != storage}
     return state
 
 

@@ -1,6 +1,6 @@
 """Snapshot stores behind one door, and the plain model all are held to: the merge rule written by hand.
 
-RocksDB, the one that forgets, and RocksDB written by its owner and read beside him, as secondary.
+RocksDB, the one that forgets, and RocksDB written by its owner and read by another process, as secondary.
 `Stage` opens any kind, again and again over the same disk, and cuts its power; `Model` says what must be in it.
 The suite itself is test_snapshot_store.py, its state machine test_snapshot_store_machine.py.
 """
@@ -68,10 +68,10 @@ class ReadBesideOwner(SecondaryStore):
     def opened(cls, path: str, timeline: TimelineId, settings: SnapshotStoreSettings) -> ReadBesideOwner:
         owner = RocksDbStore.open(path, timeline, settings)
         owner.flush()
-        made = cls.open(path, f"{path}.secondary", timeline, settings)
-        assert isinstance(made, cls)
-        made.owner = owner
-        return made
+        reader = cls.open(path, f"{path}.secondary", timeline, settings)
+        assert isinstance(reader, cls)
+        reader.owner = owner
+        return reader
 
     def apply(
         self,

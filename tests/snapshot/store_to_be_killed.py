@@ -1,6 +1,6 @@
 """A process that applies numbered batches to a RocksDB store until it is killed.
 
-It prints "told N" when flush or ingest has returned after batch N (tests/lives). What batch N holds follows from N.
+It prints "done N" when flush or ingest has returned after batch N (tests/lives). What batch N holds follows from N.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import random
 import sys
 
-from tests.lives import say, serve
+from tests.lives import report, serve
 from tests.log.merge_model import Entry, columns_of, merged_by_hand
 from tests.snapshot.snapshot_store_suite import TIMELINE, about, mark, put, remove
 from warren.log.settings import EntryKind
@@ -47,11 +47,11 @@ def live(directory: str) -> None:
             merged = merged_by_hand(entries, is_bottom=False)
             figures = write_table(f"{directory}.table", [columns_of(merged)])
             store.ingest([figures.path], applied, counters, figures.cleared)
-            say("told", number)
+            report("done", number)
             continue
         store.apply([columns_of(entries)], applied, counters)
         if rng.random() < 0.1:
-            say("told", store.flush().epoch)
+            report("done", store.flush().epoch)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The version buffer in RocksDB under `kill -9`: what is found is what some whole steps left, and no step persist told
-of is missing from them. Nothing is doubled, and no entry has taken the place of another of its version."""
+"""The version buffer in RocksDB under `kill -9`: the content is what some whole steps left, and no persisted
+step is missing. Nothing is doubled, and no entry has taken the place of another of its version."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Killing:
         self._rng = random.Random(seed)
         self._model = Model()
         self.steps = 0  # which are in the model
-        self.told = 0  # how often persist has returned
+        self.persists = 0  # how often persist has returned
         self.lives = Lives("tests.snapshot.buffer_to_be_killed", self._directory)
 
     def one_life(self) -> None:
-        told = did = self.steps
+        persisted = did = self.steps
         seconds = self._rng.choice([0.01, 0.05, 0.2]) * self._rng.random() * 2
         for word, number in self.lives.one(seconds, f"{self.steps + 1}"):
-            told, did = (number, did) if word == "told" else (told, number)
-            self.told += word == "told"
-        self._check(told, did)
+            persisted, did = (number, did) if word == "done" else (persisted, number)
+            self.persists += word == "done"
+        self._check(persisted, did)
 
-    def _check(self, told: int, did: int) -> None:
+    def _check(self, persisted: int, did: int) -> None:
         buffer = opened(self._directory)
         taken = buffer.take((UINT64_MAX, UINT64_MAX))
         found = all_of(taken)
@@ -44,14 +44,14 @@ class Killing:
         counted = buffer.entries
         buffer.close()
         assert counted == len(found)
-        while not (self.steps >= told and in_order(self._model) == found):
-            assert self.steps <= did, f"persist told of step {told}, and {did} was the last: none of them left this"
-            self._go_on(found, told)
+        while not (self.steps >= persisted and in_order(self._model) == found):
+            assert self.steps <= did, f"step {persisted} was persisted, and {did} was the last: none of them left this"
+            self._replay_step(found, persisted)
 
-    def _go_on(self, found: list[Entry], told: int) -> None:
+    def _replay_step(self, found: list[Entry], persisted: int) -> None:
         """One more step by hand. A kill in its middle may have left what is found: the next life leaves it at that."""
         for _ in done_by_hand(self._model, self.steps + 1):
-            if self.steps + 1 > told and in_order(self._model) == found:
+            if self.steps + 1 > persisted and in_order(self._model) == found:
                 break
         self.steps += 1
 
@@ -65,7 +65,7 @@ def killed(times: int, seed: int) -> Killing:
         killing = Killing(Path(place), seed)
         try:
             lives = 0
-            while lives < times or killing.steps < 20 * times or killing.told < times:
+            while lives < times or killing.steps < 20 * times or killing.persists < times:
                 killing.one_life()
                 lives += 1
         finally:
@@ -74,7 +74,7 @@ def killed(times: int, seed: int) -> Killing:
 
 
 def test_a_buffer_killed_twenty_times_holds_what_whole_steps_left_each_time() -> None:
-    """VB-06, VB-10: what persist told of is there; entries of equal version, of several channels and of one, are all
+    """VB-06, VB-10: what was persisted is there; entries of equal version, of several channels and of one, are all
     there, and once."""
     assert killed(20, seed=1).steps >= 400
 

@@ -115,7 +115,7 @@ def test_log_files_go_behind_a_flush_and_not_before() -> None:
 
 
 def test_a_start_reads_only_what_lies_behind_the_mark() -> None:
-    """VO-01: files up to the mark are not even looked at."""
+    """VO-01: files up to the mark are not even read."""
     stage = DatabaseStage()
     with stage.open() as database:
         for number in range(5):

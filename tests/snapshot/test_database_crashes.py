@@ -92,13 +92,13 @@ def check_state(way: str, seed: int, step: int) -> list[str]:
             if (step + index) % 7 == 0:  # the start may be cut short, too
                 after.play(step, lambda open_database, _: open_database().abandon(), cut_at=step % 37)
                 after = after.crashed(model, step)
-            check_restart(after, lives.writers, stage.flushed_epoch(), goes_on=(step + index) % 3 == 0)
+            check_restart(after, lives.writers, stage.flushed_epoch(), continues=(step + index) % 3 == 0)
         except Exception as error:
             wrong.append(f"{way}, seed {seed}, step {step}, {model.value}: {type(error).__name__}: {error}")
     return wrong
 
 
-def check_restart(stage: CrashStage, writers: list[Writer], flushed: int, goes_on: bool) -> None:
+def check_restart(stage: CrashStage, writers: list[Writer], flushed: int, continues: bool) -> None:
     """Open on what is left, and judge it; then write more, stop, and open once more."""
 
     def body(open_database: Open, _: SteppedThreads) -> None:
@@ -109,7 +109,7 @@ def check_restart(stage: CrashStage, writers: list[Writer], flushed: int, goes_o
         assert not wrong, wrong
         again = [writer.go_on_from(found) for writer in writers]
         assert found == expected(again), "nothing is there that was never written"
-        if goes_on:
+        if continues:
             for writer in again:
                 writer.write(database, [("put", b"after", b"it")])
             database.close()

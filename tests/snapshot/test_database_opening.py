@@ -73,7 +73,7 @@ def test_a_store_that_is_locked_is_left_where_it_is(tmp_path: Path) -> None:
     check_filled(tmp_path)
 
 
-def test_an_opening_that_failed_lets_go_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_opening_that_failed_releases_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room on the disk, the next opening finds everything, and nothing set aside."""
     db = warren.open(str(tmp_path))
     fill(db)

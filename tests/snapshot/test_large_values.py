@@ -58,7 +58,7 @@ def stage_of(mode: Mode) -> CrashStage:
 @pytest.mark.parametrize("mode", [Mode.NOTIFY, Mode.PUSH])
 def test_a_session_of_several_entries_is_whole_or_not_there_after_a_power_cut(mode: Mode) -> None:
     """C-37: the limit of an entry stays, since blocks and buffers rely on it; a program that cuts a larger value into
-    chunks by itself gets all of them or none. What the product cuts itself: LC-02, tests/message_store."""
+    chunks on its own gets all of them or none. What the product cuts itself: LC-02, tests/message_store."""
     count = len(stage_of(mode).play(SEED, Life().body))
     assert count > 30
     for step in range(0, count, 3):
@@ -68,7 +68,9 @@ def test_a_session_of_several_entries_is_whole_or_not_there_after_a_power_cut(mo
             found: list[bytes] = []
             stage.crashed(model, step).play(SEED, lambda opened, _, found=found: found.append(whole(opened())))  # type: ignore[misc]
             allowed = [b"", *VALUES][life.acknowledged :]
-            assert found[0] in allowed, f"step {step}, {model.value}: {len(found[0])} bytes, {life.acknowledged} told"
+            assert found[0] in allowed, (
+                f"step {step}, {model.value}: {len(found[0])} bytes, {life.acknowledged} acknowledged"
+            )
 
 
 def test_in_one_piece_it_is_refused_and_says_what_to_do() -> None:

@@ -1,7 +1,7 @@
-"""What lies behind the store's mark, laid over a view of the store, against the merge of everything at once.
+"""The overlay of entries behind the store's mark on a view of the store, against the merge of everything at once.
 
-Some entries are in the store, some in the overlay, some in both, in whatever order their versions are. The store is
-told a mark behind which everything may be offered again, so that it remembers what was removed.
+Some entries are in the store, some in the overlay, some in both, in any order of versions. The store gets
+a mark behind which everything may be offered again, so that it remembers what was removed.
 """
 
 from __future__ import annotations

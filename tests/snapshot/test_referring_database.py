@@ -178,7 +178,7 @@ def test_a_pointer_to_nothing_is_damage() -> None:
             database.resolve(b"\xffshort")
 
 
-def test_a_value_that_looks_like_a_pointer_is_refused_at_the_door() -> None:
+def test_a_value_that_resembles_a_pointer_is_refused() -> None:
     with DatabaseStage().open() as database:
         session = messages(database).begin()
         with pytest.raises(Misuse, match="cannot begin with ff"):

@@ -72,7 +72,7 @@ def test_what_was_pushed_in_vain_is_pulled_in_any_order_of_threads(mode: Mode) -
         lives, stage = Lives(seed), CrashStage(mode)
         stage.faults = [Fault(FaultKind.NO_SPACE, "create", "db/buffer/*", times=2)]
         stage.play(seed, lives.body)
-        check_restart(stage.crashed(CrashModel.SYNCED, seed), lives.writers, stage.flushed_epoch(), goes_on=True)
+        check_restart(stage.crashed(CrashModel.SYNCED, seed), lives.writers, stage.flushed_epoch(), continues=True)
         assert [writer.acknowledged for writer in lives.writers] == [2 * SESSIONS] * 2
 
 

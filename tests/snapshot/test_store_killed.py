@@ -34,7 +34,7 @@ class Killing:
         store = RocksDbStore.open(self._directory, TIMELINE, TINY)
         try:
             reached = store.applied.epoch
-            assert reached >= reported, "what flush has told is on disk"
+            assert reached >= reported, "what flush has returned is on disk"
             for number in range(self._model.applied.epoch + 1, reached + 1):
                 entries, applied, counters = batch_of(number)
                 self._model.apply([columns_of(entries)], applied, counters)
@@ -62,7 +62,7 @@ def killed(times: int, seed: int) -> Killing:
 
 
 def test_a_store_killed_ten_times_stands_behind_a_whole_batch_each_time() -> None:
-    """SS-01, VO-03: rows, counters and mark are of one batch, and no mark that was told is lost."""
+    """SS-01, VO-03: rows, counters and mark are of one batch, and no mark that was reported is lost."""
     assert killed(10, seed=1).batches >= 20
 
 

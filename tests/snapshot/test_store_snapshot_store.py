@@ -21,9 +21,9 @@ CLEAR, ADD, REMOVE_STORAGE = EntryKind.CLEAR_STORAGE, EntryKind.ADD_STORAGE, Ent
 @pytest.fixture(params=KINDS)
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with TemporaryDirectory(dir=QUICK_PLACE) as place:
-        made = Stage(request.param, Path(place))
-        yield made
-        made.close()
+        new_stage = Stage(request.param, Path(place))
+        yield new_stage
+        new_stage.close()
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.since.append(self.model.copy())
 
     def _number(self) -> dict[bytes, bytes | None]:
-        """A counter that tells each batch from every other, also those that change nothing to be seen."""
+        """A counter that distinguishes each batch from every other, also those that change nothing to be seen."""
         self.batches += 1
         return {b"batch": b"%d" % self.batches}
 

@@ -64,7 +64,7 @@ def test_rf_05_what_is_durable_is_pulled_by_another_process_without_a_message(
     with opened(directory, replace(QUICK, poll_seconds=poll_seconds)) as db:
         pid = puller_client(db).puller_pid
         assert pid != os.getpid() and is_running(pid)
-        held = db.database.view()
+        first_view = db.database.view()
         for number in range(5):
             db.kv("some")[b"%d" % number] = b"v"
             if number == 2:
@@ -72,7 +72,7 @@ def test_rf_05_what_is_durable_is_pulled_by_another_process_without_a_message(
             until(partial(has_caught_up, db), "the puller's flush is seen without a request")
         view = db.database.view()
         assert (len(list(view.range(0))), view.applied.epoch) == (1, db.database.log.durable)
-        assert list(held.range(0)) == [], "a view does not change"
+        assert list(first_view.range(0)) == [], "a view does not change"
         theirs, ours = descriptors(pid), descriptors(os.getpid())
         assert ("anon_inode:inotify" in theirs) == (poll_seconds == 0)
         assert f"{directory}/store/LOCK" in theirs and f"{directory}/store/LOCK" not in ours
@@ -211,13 +211,13 @@ def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
     """RF-10: the puller of a process that was killed may live a moment longer."""
     with opened(directory) as db:
         db.kv("some")[b"a"] = b"v"
-    held = take_store_lock(Environment.real(), str(directory), "a dying process")
+    lock = take_store_lock(Environment.real(), str(directory), "a dying process")
     with monkeypatch.context() as patch:
         patch.setattr(database_module, "take_store_lock", partial(take_store_lock, wait_seconds=0.2))
         with pytest.raises(Locked, match="a dying process"):
             opened(directory)
     assert list((directory / SET_ASIDE).iterdir()) == []
-    releasing = threading.Timer(0.3, held.release)
+    releasing = threading.Timer(0.3, lock.release)
     releasing.start()
     with opened(directory) as db:
         assert dict(db.kv("some").items()) == {b"a": b"v"}
@@ -225,7 +225,7 @@ def test_a_store_that_another_process_holds_is_waited_for_and_never_set_aside(
     releasing.join()
 
 
-def test_a_puller_that_cannot_begin_says_why(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_puller_that_cannot_start_reports_why(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with opened(directory, replace(QUICK, reflection=Mode.OFF)) as db:
         db.kv("some")
     wrong = PullerRequest(str(directory), TimelineId(7), QUICK, SnapshotStoreSettings())

@@ -31,7 +31,7 @@ class Killing:
         self._directory = directory / "db"
         self._rng = random.Random(seed)
         self._model: State = {}
-        self._modelled = self._told = 0
+        self._modelled = self._durable = 0
         self.pullers_killed = self.mains_killed = 0
         self.lives = Lives("tests.snapshot.watch_to_be_killed", str(self._directory), **{_MARK: str(directory)})
         self._mark = f"{_MARK}={directory}".encode()
@@ -44,18 +44,18 @@ class Killing:
         self.lives.begin()
         left = puller_kills
         while left:
-            word, number = self.lives.hear()
-            if word == "told":
-                self._told = number
+            word, number = self.lives.read_line()
+            if word == "done":
+                self._durable = number
             else:
                 self._wait_a_little()
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
                 left -= 1
                 self.pullers_killed += 1
-        self._hear_of(self._rng.choice([0, 20, 40]))
+        self._wait_for_batches(self._rng.choice([0, 20, 40]))
         self._wait_a_little()
-        self._told = max([self._told, *(number for word, number in self.lives.end_it() if word == "told")])
+        self._durable = max([self._durable, *(number for word, number in self.lives.kill() if word == "done")])
         self.mains_killed += 1
         until(lambda: not self.left_behind(), "a puller ends with its owner")
         self._check()
@@ -69,13 +69,13 @@ class Killing:
                     found.append(int(place.name))
         return [pid for pid in found if pid != self.lives.pid and is_running(pid)]
 
-    def _hear_of(self, batches: int) -> None:
+    def _wait_for_batches(self, batches: int) -> None:
         """Let it come so far, however slow the machine is."""
-        wanted = self._told + batches
-        while self._told < wanted:
-            word, number = self.lives.hear()
-            if word == "told":
-                self._told = number
+        wanted = self._durable + batches
+        while self._durable < wanted:
+            word, number = self.lives.read_line()
+            if word == "done":
+                self._durable = number
 
     def _wait_a_little(self) -> None:
         time.sleep(self._rng.choice([0.0, 0.05, 0.5]) * self._rng.random() * 2)
@@ -85,7 +85,7 @@ class Killing:
         with opened(self._directory, replace(QUICK, reflection=mode)) as db:
             assert not db.database.problems, "the store is never built again because of a kill"
             reached = last_batch(db)
-            assert reached >= self._told, "what was durable is there"
+            assert reached >= self._durable, "what was durable is there"
             for number in range(self._modelled + 1, reached + 1):
                 self._model = changed(self._model, batch_of(number))
             self._modelled = reached

@@ -52,9 +52,9 @@ class Stage:
     def open(self, restored: Sequence[str] | None = None) -> VersionBuffer:
         """A buffer; `restored` are the files of a persisted one to continue with."""
         if self._database is not None:
-            made = RocksdbBuffer(self._database, SystemThreads(), is_restored=restored is not None, batch_bytes=200)
-            self._opened.append(made)
-            return made
+            buffer = RocksdbBuffer(self._database, SystemThreads(), is_restored=restored is not None, batch_bytes=200)
+            self._opened.append(buffer)
+            return buffer
         return MemoryBuffer(
             self.disk,
             SystemThreads(),

@@ -1,6 +1,6 @@
 """A process that writes numbered batches to a database in mode `watch` until it is killed, or its puller.
 
-It prints "puller N" of each puller, and "told N" when batch N is durable (tests/lives). What N holds follows from N.
+It prints "puller N" of each puller, and "done N" when batch N is durable (tests/lives). What N holds follows from N.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import random
 import sys
 
-from tests.lives import say, serve
+from tests.lives import report, serve
 from tests.pipeline.histories import Change, fill
 from tests.snapshot.watch_stage import opened, puller_client
 from warren.embedded.database import Warren
@@ -46,12 +46,12 @@ def live(directory: str) -> None:
     while True:
         if puller_client(db).puller_pid != puller:
             puller = puller_client(db).puller_pid
-            say("puller", puller)
+            report("puller", puller)
         number += 1
         session = db.database.begin()
         fill(session, batch_of(number))
         session.commit()
-        say("told", number)
+        report("done", number)
         if rng.random() < 0.02:
             db.database.log.rotate()
             db.database.log.purge()

@@ -72,7 +72,7 @@ def test_a_removed_storage_that_comes_back_is_seen() -> None:
     assert model.problems(state_of(WHOLE[1]), 8) == ["session (5, 1, 0) came back"]
 
 
-def test_a_removal_that_was_asked_for_is_there_whole_or_not_at_all() -> None:
+def test_a_requested_removal_is_there_whole_or_not_at_all() -> None:
     model = model_of(*ACKNOWLEDGED)
     assert model.problems(state_of(*WHOLE), 8) == []
     assert model.problems(state_of(), 8) == []

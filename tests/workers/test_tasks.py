@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.test_retention_lives import log_file
+from tests.log.test_retention_file_lifecycle import log_file
 from tests.log.upkeep_stage import QUIET, of_storage, put, rows, sealed
 from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Refused, SyncFailed, WarrenError
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
@@ -252,7 +252,7 @@ def test_a_stop_ends_the_job_under_way(tmp_path: Path) -> None:
 
 OWNER = """
 import os, sys, threading, time
-from tests.log.test_retention_lives import log_file
+from tests.log.test_retention_file_lifecycle import log_file
 from tests.log.upkeep_stage import QUIET, put
 from warren.log.store import LogStore
 from warren.log.compaction.jobs import ProcessWorker

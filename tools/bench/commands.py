@@ -5,7 +5,7 @@ warren bench pipeline     reading and compacting on Spark, beside the JVM's own 
 warren bench snapshot     the safe snapshot store: writing with reflection and without, reading, start-up, memory, disk
 warren bench queue        queues, beside SQLite by hand, persist-queue, litequeue, diskcache, and our own kept in SQL
 warren bench amqp         the broker over AMQP, beside RabbitMQ, Redis Streams and NATS
-warren bench reflection   the ways in which entries reach that store, each by itself
+warren bench reflection   the ways in which entries reach that store, each alone
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def log(as_json: AsJson = False, entries: Entries = 5_000_000, directory: Home =
     wanted = LOG.check(only or ())
     with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
         measurements = LOG.measure(run, goals_of("log"), wanted)
-    _tell("warren bench log", measurements, as_json)
+    _print("warren bench log", measurements, as_json)
 
 
 @bench.command("pipeline")
@@ -64,7 +64,7 @@ def pipeline(as_json: AsJson = False, entries: Entries = 5_000_000, directory: H
         spark_run(run) as on_spark,
     ):
         measurements = PIPELINE.measure(on_spark, goals_of("pipeline"), wanted)
-    _tell("warren bench pipeline", measurements, as_json)
+    _print("warren bench pipeline", measurements, as_json)
 
 
 @bench.command("snapshot")
@@ -93,7 +93,7 @@ def snapshot(
         measurements = suite.measure(run, goals_of("snapshot"), wanted)
     if plot is not None:
         draw(measurements, plot)
-    _tell("warren bench snapshot", measurements, as_json)
+    _print("warren bench snapshot", measurements, as_json)
 
 
 @bench.command("queue")
@@ -125,7 +125,7 @@ def queue(
         measurements = suite.measure(run, goals_of("queue"), wanted)
     if plot is not None:
         draw(measurements, plot)
-    _tell("warren bench queue", measurements, as_json)
+    _print("warren bench queue", measurements, as_json)
 
 
 @bench.command("amqp")
@@ -168,14 +168,14 @@ def amqp(
         measurements = AMQP.measure(run, goals_of("amqp"), wanted)
     for name, why in run.absent.items():
         sys.stderr.write(f"{name} is left out: {why}\n")
-    _tell("warren bench amqp", measurements, as_json)
+    _print("warren bench amqp", measurements, as_json)
 
 
 @bench.command("reflection")
 def reflection(
     as_json: AsJson = False, entries: Entries = 1_000_000, directory: Home = None, only: Only = None
 ) -> None:
-    """Measure each way of reflection by itself. Writes to a temporary directory, and removes it."""
+    """Measure each way of reflection separately. Writes to a temporary directory, and removes it."""
     from tools.bench.goals import goals_of
     from tools.bench.reflection.rows import REFLECTION
     from tools.bench.run import run_in
@@ -183,11 +183,11 @@ def reflection(
     wanted = REFLECTION.check(only or ())
     with ProgressNarrator() as narrator, run_in(directory or Path.cwd(), entries, narrator) as run:
         measurements = REFLECTION.measure(run, goals_of("reflection"), wanted)
-    _tell("warren bench reflection", measurements, as_json)
+    _print("warren bench reflection", measurements, as_json)
 
 
 class ProgressNarrator:
-    """Tells on stderr which row is being measured, how far it is, and what came out."""
+    """Reports on stderr which row is being measured, its progress, and its result."""
 
     def __init__(self) -> None:
         self._bars = ExitStack()
@@ -213,7 +213,7 @@ class ProgressNarrator:
         sys.stderr.write(f"{measurement.name}: {_value(measurement)}\n")
 
 
-def _tell(title: str, measurements: list[Measurement], as_json: bool) -> None:
+def _print(title: str, measurements: list[Measurement], as_json: bool) -> None:
     from tools.bench.measurement import as_object, shown
 
     if as_json:

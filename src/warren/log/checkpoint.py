@@ -74,7 +74,7 @@ def make_cut(
 
 
 def _state_of_cut(state: ManifestState, trimmed: list[FileRecord], epoch: Epoch, digest: str) -> ManifestState:
-    """The manifest as of the epoch: nothing in it speaks of a later one."""
+    """The manifest as of the epoch: nothing in it refers to a later one."""
     bases = [record for record in trimmed if record.purpose is FileKind.COMPACTED]
     horizon, anchor = state.horizon, state.horizon_digest
     if bases:  # the log behind a compacted file is not part of the cut

@@ -36,7 +36,7 @@ class LogSettings:
     )  # unit of allocation inside a log file; at least 512 KiB, rounded up to a whole sector
     initial_containers: int = 2  # containers a new log file starts with; at least 2
     max_write_buffers: int = 10  # blocks gathered before they are flushed without being asked for
-    gathered_blocks_max: int = 0  # … before whoever brings more waits for the disk; never below `max_write_buffers`
+    gathered_blocks_max: int = 0  # … before a writer that adds more waits for the disk; never below `max_write_buffers`
     block_bytes: int = 1 << 20  # a session's entries are cut into blocks of about this size
     session_bytes_max: int = 256 << 20  # largest session
     rotate_bytes: int = 64 << 20  # a log file of this size is rotated at the next epoch switch
@@ -49,9 +49,9 @@ class LogSettings:
     keeps_snapshot: bool = True  # False: no start-up snapshot; a safe snapshot store stands in for it
     snapshot_at_stop: bool = True  # write the start-up snapshot at a clean stop
     compaction_garbage_ratio: float = (
-        0.5  # share of bytes that may be superseded before compaction starts; 0: never by itself
+        0.5  # share of bytes that may be superseded before compaction starts; 0: only on request
     )
-    compaction_bytes_min: int = 64 << 20  # uncompacted bytes below which compaction does not start by itself
+    compaction_bytes_min: int = 64 << 20  # uncompacted bytes below which compaction does not start on its own
     compaction_poll_seconds: float = 1.0  # how often ctrl/start_compaction is looked for
     retention_seconds: float = 86400.0  # history kept this long …
     retention_bytes: int = 1 << 30  # … and at most this much of it; 0 in either: none

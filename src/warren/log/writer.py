@@ -350,7 +350,7 @@ def draft_rows(rows: EntryRows, stream: StreamId, minors: list[int] | None = Non
 
 
 class EpochFileWriter:
-    """The epoch file in use, and the files it speaks of."""
+    """The epoch file in use, and the files it names."""
 
     def __init__(self, files: Files, directory: str, threads: Threads, manifest: Manifest, sequence: int) -> None:
         self._files = files

@@ -134,7 +134,7 @@ def test_cut_writes_a_new_file_with_the_good_blocks_at_their_own_places() -> Non
     assert original in [files.contents(remaining) for remaining in report.quarantined]
 
 
-def test_a_dry_run_changes_nothing_and_says_the_same() -> None:
+def test_a_dry_run_changes_nothing_and_reports_the_same() -> None:
     files = damaged(ACTIVE, ENTRIES_AT)
     before = contents(files)
     planned = repair(files, cut=True).plan()

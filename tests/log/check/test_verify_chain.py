@@ -106,7 +106,7 @@ def test_a_file_that_takes_part_and_is_gone_is_blamed(two: Two) -> None:
     }
 
 
-def test_what_lies_before_the_anchor_is_not_asked_for(two: Two) -> None:
+def test_what_lies_before_the_anchor_is_not_requested(two: Two) -> None:
     assert two.last is not None
     anchor, end = (two.last.previous, two.last.previous_digest), (two.last.epoch, two.last.digest(TIMELINE))
     chain = prove_chain([ChainFile.of(scan) for scan in two.scans()], anchor, end)

@@ -559,7 +559,7 @@ def test_a_ratio_of_zero_means_never_automatically() -> None:
         assert not store.is_compaction_due()
 
 
-def test_the_compaction_thread_compacts_and_purges_without_being_asked() -> None:
+def test_the_compaction_thread_compacts_and_purges_without_a_request() -> None:
     stage = Stage(compaction_garbage_ratio=0.5, compaction_bytes_min=3000, compaction_poll_seconds=1.0)
 
     def body(store: LogStore) -> int:

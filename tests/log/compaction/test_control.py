@@ -51,7 +51,7 @@ class Orders:
 
     def __init__(self) -> None:
         self.requested: list[object] = []
-        self.is_somebody_at_work = False
+        self.is_busy = False
 
     def order(self, places: int, seconds: float) -> None:
         self.requested.append((places, seconds))
@@ -64,7 +64,7 @@ class Orders:
         self.requested.append(name)
 
     def is_active(self) -> bool:
-        return self.is_somebody_at_work
+        return self.is_busy
 
 
 class Kept:
@@ -463,12 +463,12 @@ def test_a_request_that_makes_no_sense_is_refused_and_nothing_is_done(raw: bytes
 
 def test_compaction_does_not_start_automatically_while_an_order_is_out() -> None:
     remaining = Kept()
-    remaining.is_due = remaining.handover.is_somebody_at_work = True
+    remaining.is_due = remaining.handover.is_busy = True
 
     def body(threads: SteppedThreads, thread: CompactionThread) -> None:
         sleep(threads, 3.5)
         assert (remaining.compactions, remaining.purges) == (0, 3)
-        remaining.handover.is_somebody_at_work = False
+        remaining.handover.is_busy = False
         sleep(threads, 1)
         assert remaining.compactions == 1
 

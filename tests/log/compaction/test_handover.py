@@ -56,19 +56,19 @@ def fill(store: LogStore, count: int = 40) -> None:
 def test_an_ordered_compaction_equals_one_in_process_entry_for_entry(how: str, steps: list[Step]) -> None:
     """CO-09, CO-10, SO-02, ST-04: clears, tombstones, channels, crashes and earlier compactions; by key ranges, dealt
     in two passes, or short of memory: the very entries of the other way, and the store runs on."""
-    told: list[list[Row]] = []
+    results: list[list[Row]] = []
     states = []
     for compact in (lambda store: compact_elsewhere(store, SIZES[how]), LogStore.compact):
         history = History(Stage(retention_seconds=1e6, retention_bytes=1 << 40))
         store = history.play(steps)
         compact(store)
-        told.append(compacted_rows(store))
+        results.append(compacted_rows(store))
         states.append((rows(store.refresh()), history.state_at(1 << 60)))
         put(store, {b"after": b"it"})
         store.abandon()
         with history.stage.store() as again:
             assert rows(again.snapshot()) == states[-1][1] | {(1, b"after"): b"it"}
-    assert told[0] == told[1]
+    assert results[0] == results[1]
     assert states[0][0] == states[0][1] == states[1][0]
 
 
@@ -80,11 +80,11 @@ def test_several_files_come_into_force_by_one_edit_and_lie_one_behind_the_other(
         fill(store)
         inputs = {record.number for record in store.rotate().rotated}
         wanted = rows(store.refresh())
-        told = compact_elsewhere(store, SIZES[how])
-        assert told is not None
+        summary = compact_elsewhere(store, SIZES[how])
+        assert summary is not None
         files = sealed(store, FileKind.COMPACTED)
         assert len(files) > 2
-        assert told["entries"] == sum(record.entries for record in files) == len(wanted)
+        assert summary["entries"] == sum(record.entries for record in files) == len(wanted)
         assert all(inputs <= set(record.sources) for record in files)
         keys = [(storage, key) for _, storage, key, *_ in compacted_rows(store)]
         assert keys == sorted(wanted)
@@ -137,18 +137,18 @@ def test_an_order_whose_inputs_are_no_longer_current_is_refused_and_costs_nothin
         fill(store)
         order = store.handover.order()
         assert order is not None
-        made = work(store, order)
+        results = work(store, order)
         put(store, {b"meanwhile": b"1"})
         store.compact()
         before = store.manifest.state, names(stage.disk)
         with pytest.raises(Refused, match="no longer in force"):
-            store.handover.accept(order.name, made)
+            store.handover.accept(order.name, results)
         assert (store.manifest.state, names(stage.disk)) == before
         assert not stage.disk.list(f"{DIRECTORY}/staging")
 
 
 def test_the_owner_continues_while_others_work_and_purges_nothing_they_read() -> None:
-    """CO-06: what is appended, rotated and purged meanwhile disturbs nobody, and is there behind it."""
+    """CO-06: what is appended, rotated and purged meanwhile does not disturb the job, and is there afterwards."""
     stage = Stage()
     with stage.store() as store:
         fill(store)
@@ -172,54 +172,54 @@ def test_an_order_lapses_and_what_was_made_for_it_is_cleared() -> None:
         fill(store)
         order = store.handover.order(4, seconds=60)
         assert order is not None
-        made = work(store, order)
+        results = work(store, order)
         stage.clock.set_wall_ns(stage.clock.wall_ns() + 10**15)
         assert store.handover.is_active(), "a step of the wall clock lapses no order"
         stage.advance(61)
         assert not store.handover.is_active()
         with pytest.raises(Refused, match="or its lease has expired"):
-            store.handover.accept(order.name, made)
+            store.handover.accept(order.name, results)
         assert not stage.disk.list(f"{DIRECTORY}/staging")
         other = store.handover.order(4)
         assert other is not None
         work(store, other)
         store.handover.cancel(other.name)
-        store.handover.cancel("nobody's")
+        store.handover.cancel("unknown")
         assert not stage.disk.list(f"{DIRECTORY}/staging")
         with pytest.raises(Refused, match="cannot be made"):
             store.handover.order(0)
 
 
-def _other_keys(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made[0]["number"], made[1]["number"] = made[1]["number"], made[0]["number"]
+def _other_keys(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results[0]["number"], results[1]["number"] = results[1]["number"], results[0]["number"]
 
 
-def _far_away(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made[0]["name"] = "../../manifest"
+def _far_away(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results[0]["name"] = "../../manifest"
 
 
-def _never_made(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made[0]["name"] = "range-77"
+def _never_made(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results[0]["name"] = "range-77"
 
 
-def _more_entries(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made[0]["entries"] += 1
+def _more_entries(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results[0]["entries"] += 1
 
 
-def _no_figures(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made[0]["end"] = "long"
+def _no_figures(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results[0]["end"] = "long"
 
 
-def _twice(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made.append(made[0])
+def _twice(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results.append(results[0])
 
 
-def _backwards(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made.reverse()
+def _backwards(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results.reverse()
 
 
-def _nothing(store: LogStore, made: list[dict[str, Any]]) -> None:
-    made.clear()
+def _nothing(store: LogStore, results: list[dict[str, Any]]) -> None:
+    results.clear()
 
 
 @pytest.mark.parametrize(
@@ -244,17 +244,17 @@ def test_what_is_not_what_was_ordered_is_refused(
         wanted = rows(store.refresh())
         order = store.handover.order()
         assert order is not None
-        made = work(store, order)
-        spoil(store, made)
+        results = work(store, order)
+        spoil(store, results)
         before = store.manifest.state
         with pytest.raises(family, match=words):
-            store.handover.accept(order.name, made)
+            store.handover.accept(order.name, results)
         assert store.manifest.state == before
         assert rows(store.refresh()) == wanted
 
 
 def test_files_whose_ranges_overlap_are_refused() -> None:
-    """A worker that merged the wrong range must not hide keys: neighbours are compared."""
+    """A worker that merged the wrong range must not hide keys: adjacent ranges are compared."""
     stage = Stage()
     with stage.store() as store:
         fill(store)
@@ -262,9 +262,9 @@ def test_files_whose_ranges_overlap_are_refused() -> None:
         assert order is not None
         plan = RangePlan(stage.disk, order, TINY)
         plan.ranges[1] = plan.ranges[0]
-        made = work_on(store, plan)
+        results = work_on(store, plan)
         with pytest.raises(Damage, match="do not begin behind"):
-            store.handover.accept(order.name, made)
+            store.handover.accept(order.name, results)
 
 
 def work_on(store: LogStore, plan: RangePlan) -> list[dict[str, Any]]:
@@ -318,11 +318,11 @@ def _ordered_and_accepted(store: LogStore) -> range:
     fill(store, 20)
     order = store.handover.order()
     assert order is not None
-    made = work(store, order)
+    results = work(store, order)
     files = store.environment.files
     assert isinstance(files, FaultyFiles)
     first = len(files.steps)
-    store.handover.accept(order.name, made)
+    store.handover.accept(order.name, results)
     return range(first, len(files.steps))
 
 

@@ -126,7 +126,7 @@ def test_entries_about_storages_and_tombstones_are_seen_by_batches_only() -> Non
         assert file.get(1, b"a") is None
 
 
-def test_batches_may_be_asked_for_by_block_number() -> None:
+def test_batches_may_be_requested_by_block_number() -> None:
     entries = [put(1, b"%03d" % number) for number in range(50)]
     file = file_of(entries, block_bytes=30)
     half = file.block_count // 2

@@ -111,7 +111,7 @@ def test_rotated_files_are_chosen_by_the_catalog_as_a_compaction_would(jobs: lis
 
 
 @pytest.mark.parametrize("purge", [False, True])
-def test_a_snapshot_says_the_same_before_and_behind_a_compaction(purge: bool) -> None:
+def test_a_snapshot_has_the_same_contents_before_and_after_a_compaction(purge: bool) -> None:
     """ST-04: also over restarts; tests/log/compaction/test_compaction.py says it of every history."""
     stage = Stage()
     with stage.store() as store:

@@ -24,7 +24,7 @@ def test_results_come_in_order_whichever_is_ready_first() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_no_more_is_begun_than_a_few_beyond_what_was_asked_for(seed: int) -> None:
+def test_only_a_few_jobs_beyond_the_requested_ones_are_started(seed: int) -> None:
     threads = SteppedThreads(seed, switch_probability=0.7)
     begun: list[int] = []
 
@@ -60,7 +60,7 @@ def test_closing_the_iterator_stops_the_threads() -> None:
     assert threading.active_count() == before
 
 
-def test_with_one_worker_nothing_runs_before_it_is_asked_for() -> None:
+def test_with_one_worker_nothing_runs_before_it_is_requested() -> None:
     begun: list[int] = []
     jobs = [lambda number=number: begun.append(number) for number in range(5)]
     results = ahead(SystemThreads(), jobs, 1)

@@ -266,7 +266,7 @@ def test_memory_stays_within_the_setting_when_the_inputs_are_larger(tmp_path_fac
 
 
 @pytest.mark.slow
-def test_put_only_needs_no_more_per_entry_than_it_says() -> None:
+def test_put_only_needs_no_more_per_entry_than_declared() -> None:
     source = WideInput(batch_count=50, rows=20_000, distinct=800_000, is_mapped=True)
     pieces = list(source.batches())
     count, peak = resident_of(lambda: sum(1 for _ in put_only([_Held(pieces)], True, SystemThreads(), 1)))
@@ -322,7 +322,7 @@ def test_long_keys_are_sampled_within_memory_and_split_all_the_same() -> None:
     memory_bytes_max = 200 * plans.ENTRY_INDEX_BYTES
     sample = sampling.Sample(len(created), 8, memory_bytes_max // 8)
     for batch in inputs[0].batches():
-        sample.look_at(batch)
+        sample.add(batch)
         assert sample._bytes <= max(memory_bytes_max // 8, 5 * 2000)
     assert 2 <= len(sample.bounds()) < 8
     shop = workshop(memory_bytes_max)

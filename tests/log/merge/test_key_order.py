@@ -106,7 +106,7 @@ def test_many_rows_take_the_same_way() -> None:
     check_order([(0, key.tobytes()) for key in keys], range_count=3)
 
 
-def test_only_the_rows_asked_for_are_ordered() -> None:
+def test_only_the_requested_rows_are_ordered() -> None:
     words = words_of([(0, b"d"), (0, b"c"), (0, b"b"), (0, b"a"), (0, b"c")], rows=[4, 0, 3, 1])
     assert key_order(words).rows.tolist() == [3, 4, 1, 0]
 

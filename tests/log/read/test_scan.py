@@ -410,7 +410,7 @@ def test_the_bytes_of_an_earlier_life_behind_the_end_say_nothing(forge: Forge) -
 # -- entries ---------------------------------------------------------------------------------------------------------
 
 
-def test_entries_know_their_epoch_and_lie_in_the_range_asked_for(forge: Forge) -> None:
+def test_entries_have_their_epoch_and_lie_in_the_requested_range(forge: Forge) -> None:
     forge.epoch(3, b"not durable")
     found = scan_one(forge.files, forge.path, forge.active(), DURABLE)
     epochs = [columns.epochs.array().tolist() for columns in entries_of(found, DURABLE) if columns.epochs]

@@ -31,7 +31,7 @@ def beside(directory: Path) -> SecondaryStore:
     return SecondaryStore.open(str(directory), f"{directory}.secondary", TIMELINE, SMALL)
 
 
-def test_rf_10_what_the_owner_has_flushed_is_seen_beside_him_and_nothing_else(directory: Path) -> None:
+def test_rf_10_what_the_owner_has_flushed_is_seen_by_the_secondary_and_nothing_else(directory: Path) -> None:
     """RF-10: the puller writes, the main side reads as secondary: whole batches, with their mark."""
     with closing(owner_of(directory)) as owner, closing(beside(directory)) as store:
         assert (store.applied, held_by(store)) == (mark(0, NO_VERSION), [])

@@ -80,9 +80,9 @@ def test_rows_come_back_as_they_went_in(rows: list[tuple[int, int, int, int | No
 
 @given(st.lists(st.tuples(NUMBERS, st.binary(max_size=9)), max_size=8))
 def test_rocksdb_orders_rows_by_storage_and_key(rows: list[tuple[int, bytes]]) -> None:
-    made = [row_prefix(storage) + key for storage, key in rows]
-    assert [(storage_of(key), key[9:]) for key in sorted(made)] == sorted(rows)
-    assert all(key < behind_storage(storage_of(key)) for key in made)
+    keys = [row_prefix(storage) + key for storage, key in rows]
+    assert [(storage_of(key), key[9:]) for key in sorted(keys)] == sorted(rows)
+    assert all(key < behind_storage(storage_of(key)) for key in keys)
 
 
 def test_parts_of_a_batch_are_laid_out_from_where_they_begin() -> None:

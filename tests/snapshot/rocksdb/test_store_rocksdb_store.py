@@ -86,9 +86,9 @@ def test_a_store_closes_under_views_and_ranges_that_are_held(directory: Path) ->
     assert next(range_of_store) == next(range_of_view)
     store.close()
     opened(directory).close()
-    for held in (range_of_store, range_of_view):
+    for rows in (range_of_store, range_of_view):
         with pytest.raises(Misuse, match="closed"):
-            list(held)
+            list(rows)
 
 
 def test_a_newer_format_is_refused_by_name(directory: Path) -> None:
@@ -249,17 +249,17 @@ def test_figures_of_a_database_that_is_closed_under_the_store_are_errors_of_ours
 def test_views_that_are_opened_while_all_are_closed_do_not_break_that() -> None:
     """Several threads read while reflection opens a broken store anew."""
 
-    class Held:
+    class Handle:
         def close(self) -> None:
             closed.append(1)
 
-    closed, kept, is_over = list[int](), list[Held](), threading.Event()
-    held: WeakSet[Held] = WeakSet()
+    closed, created, is_over = list[int](), list[Handle](), threading.Event()
+    handles: WeakSet[Handle] = WeakSet()
 
     def add() -> None:
         while not is_over.is_set():
-            kept.append(Held())
-            held.add(kept[-1])
+            created.append(Handle())
+            handles.add(created[-1])
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -267,12 +267,12 @@ def test_views_that_are_opened_while_all_are_closed_do_not_break_that() -> None:
     thread.start()
     try:
         for _ in range(20):
-            while len(held) < 500:  # enough for others to come between
+            while len(handles) < 500:  # enough for others to come between
                 continue
-            close_all(held)
+            close_all(handles)
     finally:
         is_over.set()
         thread.join()
         sys.setswitchinterval(interval)
-    close_all(held)
-    assert len(closed) == len(kept)
+    close_all(handles)
+    assert len(closed) == len(created)

@@ -37,19 +37,19 @@ State = dict[bytes, bytes]
 class CountingTables(ProcessTables):
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[TableResult] = []
+        self.results: list[TableResult] = []
 
     def make(self, task: TableTask) -> Sequence[TableResult]:
-        made = super().make(task)
-        self.made += made
-        return made
+        results = super().make(task)
+        self.results += results
+        return results
 
 
 @pytest.fixture
 def tables() -> Iterator[CountingTables]:
-    made = CountingTables()
-    yield made
-    made.rest()
+    counting = CountingTables()
+    yield counting
+    counting.rest()
 
 
 def opened(
@@ -107,9 +107,9 @@ def test_tables_and_batches_bring_the_store_to_one_state(tmp_path: Path, tables:
                 write(database, model, rng, 1)
                 assert rows(database) == model, f"life {life}"
             assert database.store.applied.epoch == database.log.durable
-    assert len(tables.made) >= 12
-    assert sum(made.figures.removes for made in tables.made) > 0
-    assert any(made.figures.cleared for made in tables.made)
+    assert len(tables.results) >= 12
+    assert sum(result.figures.removes for result in tables.results) > 0
+    assert any(result.figures.cleared for result in tables.results)
     assert os.listdir(tmp_path / TABLES) == []
 
 
@@ -123,7 +123,7 @@ def test_the_log_goes_behind_a_table_at_once(tmp_path: Path, tables: CountingTab
         assert database.log.manifest.state.reflected == 0
         database.reflection.resume()
         database.catch_up()
-        assert tables.made
+        assert tables.results
         assert database.log.manifest.state.reflected >= database.log.durable - 5
 
 
@@ -134,10 +134,10 @@ def test_a_store_that_is_lost_is_built_again_by_tables(tmp_path: Path, tables: C
         write(database, model, random.Random(2), 200)
         assert rows(database) == model
     (tmp_path / "store").rename(tmp_path / "lost")
-    tables.made.clear()
+    tables.results.clear()
     with opened(tmp_path, tables, keep_log) as database:
         assert rows(database) == model
-        assert len(tables.made) >= 3
+        assert len(tables.results) >= 3
         assert database.problems
 
 
@@ -204,13 +204,13 @@ def test_tables_of_key_ranges_hold_together_what_one_table_holds(tmp_path: Path,
         database.log.flush()
         whole = TableTask(str(tmp_path / LOG), str(tmp_path / "0.table"), Epoch(0), database.log.durable)
         edges = [None, (1, b"0400"), (1, b"1100"), None]
-        made = [make_table(LocalFiles(), whole)]
+        results = [make_table(LocalFiles(), whole)]
         for number, (low, high) in enumerate(pairwise(edges)):
             path = str(tmp_path / f"{number + 1}.table")
             part = TableTask(whole.directory, path, whole.after, whole.up_to, (), (), KeyRange(low, high), 0.3)
             assert TableTask.from_json(part.to_json()) == part
-            made.append(make_table(LocalFiles(), part))
-        one, parts = made[0].figures, [each.figures for each in made[1:]]
+            results.append(make_table(LocalFiles(), part))
+        one, parts = results[0].figures, [each.figures for each in results[1:]]
         assert sum(part.puts for part in parts) == one.puts > 0
         assert sum(part.removes for part in parts) == one.removes > 0
         assert max(part.newest for part in parts) == one.newest
@@ -273,7 +273,7 @@ def test_what_a_start_has_replayed_is_flushed_without_further_writes(tmp_path: P
 def test_no_worker_is_left_behind_by_a_start(tmp_path: Path, tables: CountingTables, mode: Mode) -> None:
     with opened(tmp_path, tables, replace(SETTINGS, reflection=Mode.OFF)) as database:
         write(database, {}, random.Random(11), 60)
-    tables.made.clear()
+    tables.results.clear()
     with opened(tmp_path, tables, replace(SETTINGS, reflection=mode)):
-        assert tables.made, "a worker was needed"
+        assert tables.results, "a worker was needed"
         assert tables.pid is None, "and has ended"

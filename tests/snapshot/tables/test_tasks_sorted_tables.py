@@ -33,7 +33,7 @@ def store(place: Path) -> Iterator[RocksDbStore]:
     store.close()
 
 
-def test_the_figures_tell_what_the_table_holds(place: Path) -> None:
+def test_the_figures_match_what_the_table_holds(place: Path) -> None:
     entries = [put((1, 1), b"a"), remove((1, 4), b"b"), about(CLEAR, (1, 2), 4), put((1, 3), b"c", storage=4)]
     figures = write_table(str(place / "t"), [columns_of(entries[:1]), columns_of(entries[1:])])
     assert (figures.puts, figures.removes, figures.newest, figures.cleared) == (2, 1, (1, 4), {4})

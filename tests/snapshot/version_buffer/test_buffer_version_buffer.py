@@ -35,9 +35,9 @@ A, B = ChannelId(0), ChannelId(1)
 
 @pytest.fixture(params=KINDS)
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(request.param, tmp_path)
-    yield made
-    made.close()
+    new_stage = Stage(request.param, tmp_path)
+    yield new_stage
+    new_stage.close()
 
 
 @pytest.fixture

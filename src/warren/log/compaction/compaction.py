@@ -132,7 +132,7 @@ class Compaction:
                 self.commit(proposal)
             finally:
                 clear_staging(self._files, staging)
-            return told_of(proposal)
+            return proposal_to_json(proposal)
 
     def choose(self) -> list[FileRecord]:
         """Rotate, then name the files to merge: those compacted before, and what was never compacted. Nothing, if a
@@ -193,7 +193,7 @@ class Compaction:
         self._manifest.commit([*changes, set_change(compacted=tuple(output.number for output in proposal.outputs))])
 
 
-def told_of(proposal: Proposal) -> dict[str, Any]:
+def proposal_to_json(proposal: Proposal) -> dict[str, Any]:
     """What a compaction did, for the result file."""
     outputs = proposal.outputs
     return {

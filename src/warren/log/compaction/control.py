@@ -46,7 +46,7 @@ class CompactionOrdering(Protocol):
 
     def order(self, places: int, seconds: float) -> CompactionJob | None: ...
 
-    def accept(self, name: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]: ...
+    def accept(self, name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]: ...
 
     def cancel(self, name: str) -> None: ...
 
@@ -208,8 +208,8 @@ def _done(maintained: MaintainedStore, request: dict[str, Any]) -> dict[str, Any
         case {"order": {"places": int(places), "seconds": int(seconds)}}:
             order = handover.order(places, seconds)
             return {"order": order.to_json()} if order else dict(NOTHING_TO_DO)
-        case {"accept": {"name": str(name), "made": list(made)}} if all(isinstance(each, dict) for each in made):
-            result = handover.accept(name, made)
+        case {"accept": {"name": str(name), "made": list(results)}} if all(isinstance(each, dict) for each in results):
+            result = handover.accept(name, results)
         case {"cancel": {"name": str(name)}}:
             handover.cancel(name)
             return {"message": "cancelled"}

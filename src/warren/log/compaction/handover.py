@@ -22,7 +22,7 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import Condition
 from warren.files.protocol import Files, join
-from warren.log.compaction.compaction import Compaction, epoch_of, told_of
+from warren.log.compaction.compaction import Compaction, epoch_of, proposal_to_json
 from warren.log.compaction.jobs import OutputFile, OutputSlot, clear_staging
 from warren.log.compaction.sorted_file import SortedFile
 from warren.log.file_record import STAGING, FileRecord, read_file_header
@@ -102,7 +102,7 @@ class CompactionJobs:
         with self._upkeep, self._leases.accept(name) as job:
             proposal = self._compaction.proposal(job.inputs, self._checked(job, outputs))
             self._compaction.commit(proposal)
-            return told_of(proposal)
+            return proposal_to_json(proposal)
 
     def cancel(self, name: str) -> None:
         """Discard a job and its files. An unknown name is ignored."""

@@ -206,12 +206,12 @@ class _Once:
 
     def __init__(self, scan: partial[FileScan]) -> None:
         self._scan = scan
-        self._made: FileScan | None = None
+        self._result: FileScan | None = None
 
     def __call__(self) -> FileScan:
-        if self._made is None:
-            self._made = self._scan()
-        return self._made
+        if self._result is None:
+            self._result = self._scan()
+        return self._result
 
 
 _BLOCKS_PER_RANGE = 16
@@ -282,7 +282,7 @@ class RangePlan:
         batches = list(sampled_batches(self._files, order.directory, order.inputs, wanted * _BLOCKS_PER_RANGE))
         sample = Sample(sum(batch.count for batch in batches), wanted, _SAMPLE_BYTES, _KEYS_PER_RANGE)
         for batch in batches:
-            sample.look_at(batch)
+            sample.add(batch)
         return sample.bounds()
 
     def _loads(self) -> Iterator[list[FilePart]]:

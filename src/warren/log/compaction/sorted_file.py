@@ -271,7 +271,7 @@ class SortedFile:
         self._identity = identity
         self._path = path
         self._headers: dict[int, Header] = {}  # of the blocks verified so far, by offset
-        self._kept: dict[int, EntryColumns] = {}  # the blocks point lookups came by last, by number
+        self._cached: dict[int, EntryColumns] = {}  # the blocks point lookups came by last, by number
         self._index = SortedIndex()
         self._load(index_offset, None)
         self.size_bytes = index_offset - (self._index.offsets[0] if self._index.offsets else index_offset)
@@ -324,11 +324,11 @@ class SortedFile:
             yield from reversed(rows) if reverse else rows
 
     def _keep(self, number: int) -> EntryColumns:
-        block = self._kept.get(number)
+        block = self._cached.get(number)
         if block is None:
-            block = self._kept[number] = self._block(number)
-            if len(self._kept) > _BLOCKS_KEPT:
-                del self._kept[next(iter(self._kept))]
+            block = self._cached[number] = self._block(number)
+            if len(self._cached) > _BLOCKS_KEPT:
+                del self._cached[next(iter(self._cached))]
         return block
 
     def _block(self, number: int) -> EntryColumns:

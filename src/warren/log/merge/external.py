@@ -97,7 +97,7 @@ class _Ahead(Generic[Result]):
         self._worker_count = worker_count
         self._changed = threads.condition()
         self._begun = 0
-        self._asked = 0
+        self._requested = 0
         self._is_closed = False
         self._done: dict[int, Result | BaseException] = {}
 
@@ -115,7 +115,7 @@ class _Ahead(Generic[Result]):
 
     def _result_of(self, number: int) -> Result:
         with self._changed:
-            self._asked = number
+            self._requested = number
             self._changed.notify_all()
             while number not in self._done:
                 self._changed.wait()
@@ -138,7 +138,7 @@ class _Ahead(Generic[Result]):
         """The number of the next job, once it is within `depth` of what was requested."""
         with self._changed:
             while not self._is_closed and self._begun < len(self._jobs):
-                if self._begun <= self._asked + self._worker_count:
+                if self._begun <= self._requested + self._worker_count:
                     self._begun += 1
                     return self._begun - 1
                 self._changed.wait()
@@ -403,7 +403,7 @@ def newest_values(buckets: Sequence[Bucket], memory_bytes_max: int) -> Iterator[
 
 
 _BLOCK_BYTES = 1 << 20
-_NOBODY = FileIdentity(TimelineId(0), Incarnation(0))
+_NO_FILE = FileIdentity(TimelineId(0), Incarnation(0))
 
 
 class SpillFile:
@@ -421,7 +421,7 @@ class SpillFile:
         offset = self.size_bytes
         for part in columns.split(_BLOCK_BYTES):
             draft = draft_entries(part, kind=BlockKind.SORTED)
-            header, _ = draft.place(_NOBODY, offset, Epoch(0))
+            header, _ = draft.place(_NO_FILE, offset, Epoch(0))
             pieces += [header, *draft.pieces]
             offset += draft.size_bytes
         self._file.write_at(self.size_bytes, pieces)
@@ -468,7 +468,7 @@ class SpillPart:
 def _blocks(view: memoryview, path: str, start: int, stop: int) -> Iterator[EntryColumns]:
     offset = start
     while offset < stop:
-        header = check_block(view, offset, _NOBODY)
+        header = check_block(view, offset, _NO_FILE)
         if isinstance(header, BlockVerdict):
             raise Damage(f"a spilled block cannot be read back: {header.value}", path, offset)
         yield read_entries(view, header)
@@ -502,7 +502,7 @@ class Sample:
         self._keys: set[Bound] = set()
         self._bytes = 0
 
-    def look_at(self, batch: EntryColumns) -> None:
+    def add(self, batch: EntryColumns) -> None:
         for row in range(-self._seen % self._step, batch.count, self._step):
             key = (batch.storages.at(row), batch.keys.at(row))
             self._bytes += 0 if key in self._keys else len(key[1])
@@ -578,7 +578,7 @@ class _External:
         sample = Sample(sum(each.entries for each in inputs), wanted, self._workshop.memory_bytes_max // 8)
         for batch in (batch for each in inputs for batch in each.batches()):
             self._note_clears(batch)
-            sample.look_at(batch)
+            sample.add(batch)
         return sample.bounds()
 
     def _note_clears(self, batch: EntryColumns) -> None:

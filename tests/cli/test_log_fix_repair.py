@@ -1,4 +1,4 @@
-"""`warren log repair`: dry runs change nothing, repairs are told, the store is good afterwards."""
+"""`warren log repair`: dry runs change nothing, repairs are reported, the store is good afterwards."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_cut_replaces_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_epoch_goes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """C-14: what was written later is kept in quarantine, byte for byte, and it is told how far back it goes."""
+    """C-14: what was written later is kept in quarantine, byte for byte, and the output says how far back it goes."""
     make_store(tmp_path)
     before = b"".join(path.read_bytes() for path in sorted(tmp_path.glob("pwal*")))
     done = run(capsys, "log", "repair", "--epoch", 1, tmp_path)
     assert done.code == 0
     assert "timeline" in done.out and "2 by --epoch" in done.out
     assert "durable: epoch 3 before, epoch 1 after" in done.out
-    kept = [Path(line.removeprefix("kept: ")) for line in done.out.splitlines() if line.startswith("kept: ")]
-    assert kept and all(path.is_relative_to(tmp_path / "quarantine") for path in kept)
-    later = [path.read_bytes() for path in kept if path.suffix == ".voided"]
+    quarantined = [Path(line.removeprefix("kept: ")) for line in done.out.splitlines() if line.startswith("kept: ")]
+    assert quarantined and all(path.is_relative_to(tmp_path / "quarantine") for path in quarantined)
+    later = [path.read_bytes() for path in quarantined if path.suffix == ".voided"]
     assert len(later) == 2 and all(raw in before for raw in later)
     assert run(capsys, "log", "dump", tmp_path).out.count("\n") == 1
     assert run(capsys, "log", "repair", "--epoch", 99, tmp_path).code == 64

@@ -24,10 +24,10 @@ def test_inspect_lists_files_lives_horizon_timeline_and_witness(
     lives = {file["name"]: file["life"] for file in found["files"]}
     assert lives["pwal_0000.0000000001"] == "needed"
     assert lives["pwal_0000"] == "active"
-    told = run(capsys, "log", "inspect", tmp_path)
-    assert told.code == 0
+    result = run(capsys, "log", "inspect", tmp_path)
+    assert result.code == 0
     for word in ("durable up to epoch 3", "pwal_0000.0000000001", "needed", "witness: epoch 3", found["timeline"]):
-        assert word in told.out
+        assert word in result.out
 
 
 def test_inspect_counts_what_is_durable_in_active_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,9 +71,9 @@ def test_inspect_lists_pins_ancestry_and_voided_ranges(tmp_path: Path, capsys: p
     assert [pin["reader"] for pin in found["pins"]] == ["a backup"]
     assert [item["fork_epoch"] for item in found["ancestry"]] == [2]
     assert [v["reason"] for file in found["files"] for v in file["voided"]] == ["cut back to epoch 2"]
-    told = run(capsys, "log", "inspect", tmp_path).out
+    result = run(capsys, "log", "inspect", tmp_path).out
     for word in ("a backup", "at epoch 2", "cut back to epoch 2", "in quarantine"):
-        assert word in told
+        assert word in result
 
 
 def test_inspect_shows_how_an_epoch_was_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from warren.base.ids import Epoch
 from warren.files.local import LocalFiles
 from warren.log.read.tail import Follower
 
-TOLD_SECONDS = 60
+OUTPUT_SECONDS = 60
 
 
 class following:
@@ -28,7 +28,7 @@ class following:
     def __init__(self, directory: Path, *options: str) -> None:
         command = [sys.executable, "-m", "warren.cli.main", "log", "follow", "--json", str(directory), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._told: Queue[str] = Queue()
+        self._lines: Queue[str] = Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def __enter__(self) -> following:
@@ -36,21 +36,21 @@ class following:
 
     def lines(self, count: int) -> list[Any]:
         try:
-            return [json.loads(self._told.get(timeout=TOLD_SECONDS)) for _ in range(count)]
+            return [json.loads(self._lines.get(timeout=OUTPUT_SECONDS)) for _ in range(count)]
         except Empty:
-            raise AssertionError(f"nothing was told within {TOLD_SECONDS} s") from None
+            raise AssertionError(f"no output within {OUTPUT_SECONDS} s") from None
 
     def end(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=TOLD_SECONDS)
-        return self.process.returncode, self._told.get(timeout=TOLD_SECONDS)
+        self.process.wait(timeout=OUTPUT_SECONDS)
+        return self.process.returncode, self._lines.get(timeout=OUTPUT_SECONDS)
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        with self.process.stdout as told:
-            for line in told:
-                self._told.put(line)
-        self._told.put("")
+        with self.process.stdout as output:
+            for line in output:
+                self._lines.put(line)
+        self._lines.put("")
 
     def __exit__(self, *error: object) -> None:
         if self.process.poll() is None:
@@ -76,7 +76,7 @@ def test_rf_07_a_changed_directory_is_noticed_and_read_by_another_process(tmp_pa
     store.close()
 
 
-def test_a_follower_that_is_too_slow_is_told_the_horizon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_follower_that_is_too_slow_is_shown_the_horizon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = make_store(tmp_path, is_open=True, retention_seconds=0.0, retention_bytes=0)
     follower = Follower(LocalFiles(), str(tmp_path), Epoch(0))
     store.compact()
