@@ -55,7 +55,7 @@ def test_operations_on_one_queue_come_one_after_another_and_queues_run_independe
             Slow.inside -= 1
             return super().fetch(count, bytes_max)
 
-    stage.vhost.storage.kinds._kinds["slow"] = lambda wanted: Slow()
+    stage.vhost.storage.kinds._kinds["slow"] = lambda request: Slow()
     stage.queue("slow", backing="slow")
     stage.queue("quick")
     stage.put(b"1", b"2", to="slow")
@@ -172,7 +172,7 @@ def test_the_log_has_the_reason_of_each_dequeue(stage: BrokerStage) -> None:
             reasons.append(reason)
             return super().drop(count, reason, changes)
 
-    stage.vhost.storage.kinds._kinds["recording"] = lambda wanted: RecordingQueue()
+    stage.vhost.storage.kinds._kinds["recording"] = lambda request: RecordingQueue()
     stage.queue("news", message_ttl_ms=50, max_length=1, backing="recording")
     stage.put(b"1", b"2", to="news")
     stage.pass_ms(50)

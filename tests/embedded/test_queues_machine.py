@@ -178,7 +178,7 @@ class QueuesMachine(RuleBasedStateMachine):
             self.model.stopped(name)
         self._coming()
         self.stage.down()
-        self.states.told(0, 0)
+        self.states.note_durable(0, 0)
         self._open(self.model.standing())
 
     @rule(model=st.sampled_from(CrashModel), seed=st.integers(0, 99), is_settled=st.booleans())
@@ -268,7 +268,7 @@ class QueuesMachine(RuleBasedStateMachine):
 
     def _record_durable(self, is_durable: bool = False) -> None:
         """What returned when it was durable is; of the rest the log says so."""
-        self.states.told(0 if is_durable else self.stage.newest(), self.stage.database.log.durable)
+        self.states.note_durable(0 if is_durable else self.stage.newest(), self.stage.database.log.durable)
 
 
 def run_machine(examples: int, steps: int) -> None:

@@ -1,7 +1,7 @@
 """What a benchmark says: a figure that was measured, and a measurement, which is a figure held against its goal.
 
     figure       name, value, unit, reference      the reference is something else, measured beside it in the same run
-    measurement  … and ratio, goal, holds          ratio = value / reference; holds is computed from tools/bench/goals.toml
+    measurement  … and ratio, goal, holds          ratio = value / reference; holds is computed from goals.toml
 
 What was measured in several runs may bring the ratio of each. Then the ratio is the middle one of them, since value and
 reference of one run were measured next to each other, and the measurement also says how far they lie apart.

@@ -11,8 +11,8 @@ synced. Files that do not agree with it are damaged, even if they look like a to
 The record for E is written only after the sync of E has returned: other processes read epochs up to here and no
 further, so they never see anything that a power cut could undo. It is written and synced in the background, at most
 100 ms behind, and at stop. Until then the bytes of E+1 prove that E is durable, because they are not written before
-(docs/decisions/0002-the-epoch-file-is-written-in-the-background.md). Until the next sync all records go to the same slot: whatever a power cut
-does to it, the other one is whole.
+(docs/decisions/0002-the-epoch-file-is-written-in-the-background.md). Until the next sync all records go to the same
+slot: whatever a power cut does to it, the other one is whole.
 """
 
 from __future__ import annotations

@@ -362,5 +362,5 @@ def _bounds(tail: LogTail, task: TableTask, ranges: int) -> list[Bound]:
     batches = [block.columns for block in tail.sampled(task.up_to, ranges * _BLOCKS_PER_RANGE)]
     sample = Sample(sum(batch.count for batch in batches), ranges, _SAMPLE_BYTES, _KEYS_PER_RANGE)
     for batch in batches:
-        sample.look_at(batch)
+        sample.add(batch)
     return sample.bounds()
