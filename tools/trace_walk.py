@@ -214,7 +214,7 @@ class TracedBroker:
             self._process.stdout.close()
 
 
-class Client:
+class TracedClient:
     """A pika channel with confirms: returns when the broker has replied."""
 
     def __init__(self, connection: pika.BlockingConnection) -> None:
@@ -245,14 +245,14 @@ class Client:
 
 
 @contextmanager
-def served(directory: Path, *options: str) -> Iterator[tuple[TracedBroker, Client]]:
+def served(directory: Path, *options: str) -> Iterator[tuple[TracedBroker, TracedClient]]:
     """A broker whose reflection is paused, and its only client."""
     broker = TracedBroker(directory, *options)
     try:
         broker.order("reflection", "pause")
         connection = broker.connect()
         try:
-            yield broker, Client(connection)
+            yield broker, TracedClient(connection)
         finally:
             connection.close()
     finally:

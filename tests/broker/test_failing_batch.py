@@ -12,7 +12,7 @@ from tests.broker.test_request_batch import BatchStage, Reader, Sender
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.errors import QueueDown
-from warren.broker.queue import Queue
+from warren.broker.queue import BrokerQueue
 from warren.broker.queue_arguments import Overflow
 from warren.broker.request_batch import GetResult, Settlement
 from warren.broker.unit_of_work import UnitOfWork
@@ -171,9 +171,9 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
     stage: FailingStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session has ended when queues note their times."""
-    attend = Queue.after_commit
+    attend = BrokerQueue.after_commit
 
-    def failing(queue: Queue, work: UnitOfWork) -> None:
+    def failing(queue: BrokerQueue, work: UnitOfWork) -> None:
         if queue.name == "idle":
             raise RuntimeError("a defect")
         attend(queue, work)
@@ -181,7 +181,7 @@ def test_what_was_done_is_not_done_again_when_a_queue_fails_behind_it(
     sender = Sender()
     stage.publish(sender, 1, b"1", to=stage.route("published", "idle"))
     with monkeypatch.context() as patch:
-        patch.setattr(Queue, "after_commit", failing)
+        patch.setattr(BrokerQueue, "after_commit", failing)
         done = stage.end()
     assert isinstance(done.error, QueueDown) and done.epoch
     assert (sender.nacks, stage.counts("published"), stage.counts("idle")) == ([], (1, 0), (1, 0))

@@ -50,7 +50,7 @@ def test_api_and_implementation_are_two_modules(stage: BrokerStage) -> None:
     assert "warren.queues.backing_queue.BackingQueue" in of_queue
     assert not [name for name in of_queue if "threads" in name or "supervisor" in name or "virtual_host" in name]
     assert "warren.queues.backing_queue.BackingQueue" not in of_traffic
-    assert "warren.broker.queue.Queue" in of_traffic
+    assert "warren.broker.queue.BrokerQueue" in of_traffic
     assert not hasattr(stage.queue("orders").serving(), "lock")
 
 

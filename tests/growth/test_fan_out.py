@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.test_request_batch import BatchStage, Sender
 from tests.growth.counting import count_calls
-from warren.broker.queue import Queue
+from warren.broker.queue import BrokerQueue
 
 LARGE = b"x" * 20_000  # stored once for all queues, in the message store
 
@@ -32,9 +32,9 @@ def test_a_message_for_four_times_the_queues_costs_four_times_as_much(
 ) -> None:
     """Issue 12, number 16. A search in a list of queues compares them, which is counted as calls of `__eq__`."""
 
-    def compared(queue: Queue, other: object) -> bool:
+    def compared(queue: BrokerQueue, other: object) -> bool:
         return queue is other
 
-    monkeypatch.setattr(Queue, "__eq__", compared)
+    monkeypatch.setattr(BrokerQueue, "__eq__", compared)
     few, many = calls_of_a_fan_out(50, body), calls_of_a_fan_out(200, body)
     assert many <= 4.2 * few

@@ -59,7 +59,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "auto-ack-left-out", "what is handed out to be acknowledged at once is only handed out", (BROKER,),
-        (Patch("warren.broker.queue:Queue._fetch_for_consumer", auto_ack_left_out),),
+        (Patch("warren.broker.queue:BrokerQueue._fetch_for_consumer", auto_ack_left_out),),
         known=("broker:6/1000000/synced/152595",),
     ),
     Fault(
@@ -84,7 +84,7 @@ BROKER_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "given-back-is-dropped", "a queue that refuses drops its oldest when messages are given back", (BROKER,),
-        (Patch("warren.broker.queue:Queue.is_over", given_back_is_dropped),),
+        (Patch("warren.broker.queue:BrokerQueue.is_over", given_back_is_dropped),),
         known=("broker:4/1000000/synced/149756",),
     ),
 )  # fmt: skip

@@ -147,7 +147,7 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "departure-not-noted", "x-expires does not count from the departure of the last consumer", (TESTS,),
-        (Patch("warren.broker.queue:Queue.last_consumer_removed", does_nothing),),
+        (Patch("warren.broker.queue:BrokerQueue.last_consumer_removed", does_nothing),),
         known=("tests/server/test_unused_queues.py",),
     ),
     Fault(

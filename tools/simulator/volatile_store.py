@@ -262,7 +262,7 @@ class VolatileStore(StateReading):
         self._since.append(self._state)
 
 
-class _Entry(NamedTuple):
+class _StoreEntry(NamedTuple):
     kind: int
     storage: int
     key: bytes
@@ -279,7 +279,7 @@ class _Batch:
         self._highest_epoch = state.highest_epoch
         self.cleared: set[int] = set()
 
-    def take(self, entry: _Entry, version_max: Version) -> None:
+    def take(self, entry: _StoreEntry, version_max: Version) -> None:
         if entry.kind == EntryKind.RECORD:
             raise Misuse("records of a stream do not belong in the snapshot store: they have no key")
         if entry.stored.version > version_max:
@@ -302,7 +302,7 @@ class _Batch:
             counters={name: value for name, value in counters_after.items() if value is not None},
         )
 
-    def _take_keyed(self, entry: _Entry) -> None:
+    def _take_keyed(self, entry: _StoreEntry) -> None:
         name, version = (entry.storage, entry.key), entry.stored.version
         row, grave = self._state.rows.get(name), self._state.graves.get(name, NO_VERSION)
         if version < self._state.cleared_at(entry.storage) or (row and row.version >= version) or grave >= version:
@@ -318,7 +318,7 @@ class _Batch:
         if not self._are_late and stored is not None and stored.version > version:
             raise Misuse(f"storage {name[0]}, key {name[1].hex()}: version {version} is late and was not announced so")
 
-    def _take_about(self, entry: _Entry) -> None:
+    def _take_about(self, entry: _StoreEntry) -> None:
         state, storage, version = self._state, entry.storage, entry.stored.version
         if entry.kind in CLEARING:
             self.cleared.add(storage)
@@ -333,11 +333,11 @@ class _Batch:
             state.about[storage, entry.kind] = entry.stored
 
 
-def _entries_of(batch: EntryColumns) -> Iterator[_Entry]:
+def _entries_of(batch: EntryColumns) -> Iterator[_StoreEntry]:
     assert batch.epochs is not None
     versions = zip(batch.majors.array().tolist(), batch.minors.array().tolist(), strict=True)
     rows = map(VersionedRow, versions, batch.epochs.array().tolist(), batch.values.to_list())
-    return map(_Entry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), rows)
+    return map(_StoreEntry, batch.kinds.array().tolist(), batch.storages.array().tolist(), batch.keys.to_list(), rows)
 
 
 class VolatileTables:

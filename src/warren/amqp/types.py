@@ -139,14 +139,14 @@ def _encoded(text: str) -> bytes:
 def read_table(data: bytes, at: int, end: int) -> tuple[dict[str, Any], int]:
     """A table with its size prefix. Returns it and its end."""
     stop = _container_end(data, at, end)
-    return _Reader(data).table(at + 4, stop), stop
+    return _TableReader(data).table(at + 4, stop), stop
 
 
 def write_table(table: Table) -> bytes:
     return _framed(table, 1)
 
 
-class _Reader:
+class _TableReader:
     """Reads one table with a stack of open containers, instead of recursion."""
 
     __slots__ = ("_count", "_data", "_open")

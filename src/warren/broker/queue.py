@@ -121,7 +121,7 @@ class QueueContext:
     dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES
 
 
-class Queue:
+class BrokerQueue:
     """Made by `QueueStarter`, one for each incarnation."""
 
     __slots__ = (

@@ -19,7 +19,7 @@ from warren.base.threads import Threads
 from warren.broker.dead_letters import behind
 from warren.broker.errors import NotYours, QueueFull
 from warren.broker.getters import Delivery, Getter, WaitingThread
-from warren.broker.queue import Queue
+from warren.broker.queue import BrokerQueue
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.unit_of_work import UnitOfWork
 from warren.queues.backing_queue import Fetched, TagRange
@@ -27,7 +27,7 @@ from warren.queues.backing_queue import Fetched, TagRange
 if TYPE_CHECKING:
     from warren.broker.vhost import Vhost
 
-Settle = Callable[[Queue, Sequence[TagRange], UnitOfWork], int]
+Settle = Callable[[BrokerQueue, Sequence[TagRange], UnitOfWork], int]
 
 
 class SettleCall(NamedTuple):
@@ -106,17 +106,17 @@ class QueueApi:
             self.requeue(handle, SettleCall(outcome.incarnation, [each.tags for each in outcome.fetched]))
 
     def ack(self, handle: QueueHandle, settling: SettleCall) -> int:
-        return self._settle(handle, settling, Queue.ack)
+        return self._settle(handle, settling, BrokerQueue.ack)
 
     def requeue(self, handle: QueueHandle, settling: SettleCall) -> int:
         """Ready again, at their old positions."""
-        return self._settle(handle, settling, Queue.requeue)
+        return self._settle(handle, settling, BrokerQueue.requeue)
 
     def reject(self, handle: QueueHandle, settling: SettleCall) -> int:
         """Drop or dead-letter; very many or very large messages in several sessions."""
         count, remaining = 0, behind(settling.tags, 0)
         while remaining:
-            done = self._settle(handle, SettleCall(settling.incarnation, remaining), Queue.reject)
+            done = self._settle(handle, SettleCall(settling.incarnation, remaining), BrokerQueue.reject)
             count += done
             remaining = behind(remaining, done)  # none may have left, if the routing has just changed
         return count

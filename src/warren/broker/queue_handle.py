@@ -37,7 +37,7 @@ from warren.base.messages import QueuePlace
 from warren.base.threads import Background, Condition, Threads
 from warren.broker.consumers import Consumers
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
-from warren.broker.queue import Queue, QueueContext
+from warren.broker.queue import BrokerQueue, QueueContext
 from warren.broker.queue_arguments import QueueArguments, monotonic_ms
 from warren.broker.storage import BackingKinds, places_of
 from warren.broker.unit_of_work import UnitOfWork
@@ -95,7 +95,7 @@ class QueueStarter:
         row: Row | None = None,
         is_new: bool = False,
         starting: IndexBatch | None = None,
-    ) -> tuple[StartDecision, Queue]:
+    ) -> tuple[StartDecision, BrokerQueue]:
         """A queue, ready to serve, with everything that was written up to an epoch. `row`: as the catalog has it now;
         None: it is looked up. `is_new`: it was declared just now, and the index is not read. `starting`: the batch for
         what is written before the queue may serve; the caller ends it and waits for it."""
@@ -108,7 +108,7 @@ class QueueStarter:
         backing = self._kinds.make(id_, row.durable, arguments, found, newest, starting)
         if decision.role is not QueueRole.REGULAR:
             backing = self._proxied(decision.role, row, backing)
-        return decision, Queue(id_, row.name, arguments, backing, incarnation, self._context)
+        return decision, BrokerQueue(id_, row.name, arguments, backing, incarnation, self._context)
 
     def _proxied(self, role: QueueRole, row: Row, backing: BackingQueue) -> BackingQueue:
         if role not in self._proxies:
@@ -150,16 +150,16 @@ class QueueHandle:
         self.failed_ms: deque[int] = deque()
         self.consumers = Consumers()
         self._unit_of_work = unit_of_work
-        self._queue: Queue | None = None
+        self._queue: BrokerQueue | None = None
         self._ended: WarrenError | None = None  # why there will be no further incarnation
 
     @property
-    def queue(self) -> Queue | None:
+    def queue(self) -> BrokerQueue | None:
         """The present incarnation; None if there is none. Under the lock, as everything up to `is_deleted`."""
         queue = self._queue
         return queue if queue is not None and queue.failure is None else None
 
-    def serving(self) -> Queue:
+    def serving(self) -> BrokerQueue:
         """The present incarnation; raises the reason if there is none."""
         queue = self._queue
         if queue is not None and queue.failure is None:
@@ -173,7 +173,7 @@ class QueueHandle:
                 while self.is_starting:
                     self.lock.wait()
 
-    def start(self, queue: Queue) -> None:
+    def start(self, queue: BrokerQueue) -> None:
         """Serve with this incarnation."""
         queue.consumers = self.consumers
         self.consumers.is_single_active = queue.arguments.is_single_active

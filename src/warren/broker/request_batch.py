@@ -46,7 +46,7 @@ from warren.broker.dead_letters import behind
 from warren.broker.errors import NotYours, QueueDown, UnknownQueue
 from warren.broker.exchanges.routing import Copies, RoutingResult
 from warren.broker.exchanges.simple import UnknownExchange
-from warren.broker.queue import Queue
+from warren.broker.queue import BrokerQueue
 from warren.broker.queue_arguments import wall_ms
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
@@ -514,7 +514,7 @@ class RequestBatch:
                         self._settle_tags(handle, queue, settlement, [each], work)
 
     def _settle_tags(
-        self, handle: QueueHandle, queue: Queue, settlement: Settlement, tags: list[TagRange], work: UnitOfWork
+        self, handle: QueueHandle, queue: BrokerQueue, settlement: Settlement, tags: list[TagRange], work: UnitOfWork
     ) -> None:
         if settlement is Settlement.ACK:
             queue.ack(tags, work)

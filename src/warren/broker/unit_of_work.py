@@ -35,7 +35,7 @@ from warren.broker.queue_arguments import STEP_BYTES
 from warren.queue_index.batch import IndexBatch
 
 if TYPE_CHECKING:
-    from warren.broker.queue import Queue
+    from warren.broker.queue import BrokerQueue
     from warren.broker.queue_handle import QueueHandle
 
 
@@ -97,12 +97,12 @@ class UnitOfWork(AbstractContextManager["UnitOfWork"]):
         self._targets = targets or ()
         self.has_target_locks = targets is not None
         self.is_patient = is_patient
-        self.touched: dict[Queue, None] = {}
-        self.current_queue: Queue | None = None  # an error now is this queue's fault
-        self.over_limit: list[Queue] = []  # may hold more than their limit
+        self.touched: dict[BrokerQueue, None] = {}
+        self.current_queue: BrokerQueue | None = None  # an error now is this queue's fault
+        self.over_limit: list[BrokerQueue] = []  # may hold more than their limit
         self.left_over: list[QueueId] = []  # do hold more: there was too much for one session
         self.rejected: deque[RejectedPublish] = deque()  # not dead-lettered yet
-        self.fresh: set[Queue] = set()  # were empty, had a waiting consumer, and got a message
+        self.fresh: set[BrokerQueue] = set()  # were empty, had a waiting consumer, and got a message
         self.has_ended = False  # the changes are in the log; an error after that undoes nothing
         self.moved_bytes = 0  # from queue to queue
         self.hops = 0  # the same, in publishes: a small message may go through very many queues
@@ -115,7 +115,7 @@ class UnitOfWork(AbstractContextManager["UnitOfWork"]):
             self._batch = self._begin_batch()
         return self._batch
 
-    def touch(self, queue: Queue) -> None:
+    def touch(self, queue: BrokerQueue) -> None:
         """From now on memory of this queue may be ahead of the log."""
         self.current_queue = queue
         self.touched[queue] = None
@@ -128,7 +128,7 @@ class UnitOfWork(AbstractContextManager["UnitOfWork"]):
         handle = self._by_id.get(id_)
         return id_ in self._targets if handle is None else not handle.is_starting
 
-    def queue(self, id_: QueueId) -> Queue | None:
+    def queue(self, id_: QueueId) -> BrokerQueue | None:
         """The locked queue of this id; None if it does not serve."""
         handle = self._by_id.get(id_)
         return None if handle is None else handle.queue
@@ -175,7 +175,7 @@ class UnitOfWork(AbstractContextManager["UnitOfWork"]):
         if self.epoch:
             for handle in self.handles:
                 handle.epoch = self.epoch
-        failed: list[Queue] = []
+        failed: list[BrokerQueue] = []
         try:
             if failure is not None:
                 self._abort_batch()
@@ -222,7 +222,7 @@ class UnitOfWork(AbstractContextManager["UnitOfWork"]):
             else:
                 return
 
-    def _failed_queues(self) -> list[Queue]:
+    def _failed_queues(self) -> list[BrokerQueue]:
         """After the abort: the queue at fault, and those whose memory is ahead of the log. If the session itself
         failed, all of them."""
         if self.current_queue is None:

@@ -35,7 +35,7 @@ from warren.broker.dead_letters import DeadLetterRoutes
 from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
 from warren.broker.exchanges.routing import Routing, load
 from warren.broker.memory_monitor import MemoryMonitor
-from warren.broker.queue import Queue, QueueContext
+from warren.broker.queue import BrokerQueue, QueueContext
 from warren.broker.queue_api import QueueApi
 from warren.broker.queue_arguments import QueueArguments, monotonic_ms
 from warren.broker.queue_handle import QueueHandle, QueueStarter, QueueSupervisor
@@ -262,7 +262,7 @@ class Vhost:
                 self._by_id[handle.id] = self._by_name[handle.name] = handle
             _touch_all(self, [handle for handle in started if not handle.is_ended])
 
-    def delete_queue(self, handle: QueueHandle, check: Callable[[Queue], None] | None = None) -> int:
+    def delete_queue(self, handle: QueueHandle, check: Callable[[BrokerQueue], None] | None = None) -> int:
         """Returns the number of messages deleted with it. `check` is called before, under the queue's lock, and may
         refuse. If the catalog cannot be changed the queue stays, with its messages."""
         with self._queues_lock:
@@ -487,7 +487,7 @@ def _load_routing(catalog: Catalog, row: VhostRow) -> Routing:
         )
 
 
-def _check_unused(queue: Queue) -> None:
+def _check_unused(queue: BrokerQueue) -> None:
     if not queue.is_unused():
         raise Refused(f"queue {queue.name!r} is in use")
 

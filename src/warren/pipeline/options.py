@@ -56,10 +56,10 @@ class ReadOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> ReadOptions:
-        return _Reader(given).options()
+        return _OptionReader(given).options()
 
 
-class _Reader:
+class _OptionReader:
     def __init__(self, given: Mapping[str, str]) -> None:
         names = {name.lower(): name for name in OPTIONS}
         for name in given:

@@ -84,13 +84,13 @@ def test_a_file_that_is_not_whole_is_damage_wherever_it_ends() -> None:
 
 def test_a_file_whose_end_has_another_number_of_entries_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = MemoryFiles()
-    ended = buffer_file._Output.ended
+    ended = buffer_file._BufferOutput.ended
 
-    def lying(output: buffer_file._Output) -> list[Buffer]:
+    def lying(output: buffer_file._BufferOutput) -> list[Buffer]:
         output.count += 1
         return ended(output)
 
-    monkeypatch.setattr(buffer_file._Output, "ended", lying)
+    monkeypatch.setattr(buffer_file._BufferOutput, "ended", lying)
     file = written(disk, [put((1, n), b"%d" % n) for n in range(9)])
     with pytest.raises(Damage, match="does not end where it says"):
         open_buffer_file(disk, file.path, TimelineId(0x11))

@@ -171,7 +171,7 @@ def test_a_row_whose_messages_do_not_all_come_out_once_ends_the_run(
 
 def test_a_queue_that_is_not_empty_when_all_came_out_ends_the_run(tmp_path: Path) -> None:
     with opened_queues(tmp_path) as db:
-        row = throughput._Rows(db, 100)
+        row = throughput._QueueRows(db, 100)
         row.put_many([b"one too many"], 1)
         assert drained(db.queue(QUEUE), 1) == [b"one too many"]
         row.put_many([b"held"], 1)

@@ -26,7 +26,7 @@ _DELIVERED = re.compile(rb"MSG \S+ \d+ (\$JS\.ACK\.\S+) (\d+)\r\n")
 _REQUESTS_UNDER_WAY = 2
 
 
-class _Line(Plug):
+class _NatsConnection(Plug):
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self.receive()
@@ -53,7 +53,7 @@ def _published(subject: str, answer_to: str, body: bytes) -> bytes:
 
 def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     """Into a stream that has the queue's name, and is made first."""
-    line = _Line(order.port)
+    line = _NatsConnection(order.port)
     line.ask(f"STREAM.CREATE.{order.queue}", {"name": order.queue, "subjects": [order.queue], "storage": "file"})
     together = batch_count(order)
     many = _published(order.queue, "inbox.a", body_of(order.size).replace(b"\0", b"0")) * together
@@ -76,13 +76,13 @@ def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
 
 
 def delete(port: int, queue: str) -> None:
-    line = _Line(port)
+    line = _NatsConnection(port)
     line.ask(f"STREAM.DELETE.{queue}", {})
     line.close()
 
 
 def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
-    line = _Line(order.port)
+    line = _NatsConnection(order.port)
     about = {"durable_name": CONSUMER, "ack_policy": "all", "max_ack_pending": 4 * order.prefetch}
     line.ask(f"CONSUMER.DURABLE.CREATE.{order.queue}.{CONSUMER}", {"stream_name": order.queue, "config": about})
     batch = json.dumps({"batch": order.prefetch}).encode()

@@ -27,7 +27,7 @@ _NOTHING = b"*-1\r\n"
 _GROUP, _CONSUMER = b"group", b"one"
 
 
-class _Line(Plug):
+class _RedisConnection(Plug):
     def receive(self) -> bytes:
         received = super().receive()
         if not received or _ERROR.search(received):
@@ -46,7 +46,7 @@ def command(*words: bytes) -> bytes:
 
 def publish(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     """As many unanswered as the window allows; with a window of 1 the times are those of single ones."""
-    line = _Line(order.port)
+    line = _RedisConnection(order.port)
     letters = body_of(order.size).replace(b"\0", b"0")
     one = command(b"XADD", order.queue.encode(), b"*", b"b", letters)
     together = batch_count(order)
@@ -71,13 +71,13 @@ def _is_on(order: LoadOrder, sent: int, end: int) -> bool:
 
 
 def delete(port: int, queue: str) -> None:
-    line = _Line(port)
+    line = _RedisConnection(port)
     line.ask(b"DEL", queue.encode())
     line.close()
 
 
 def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
-    line, queue = _Line(order.port), order.queue.encode()
+    line, queue = _RedisConnection(order.port), order.queue.encode()
     line.ask(b"XGROUP", b"CREATE", queue, _GROUP, b"0")
     prefetch = b"%d" % order.prefetch
     read = command(b"XREADGROUP", b"GROUP", _GROUP, _CONSUMER, b"COUNT", prefetch, b"STREAMS", queue, b">")
@@ -98,7 +98,7 @@ def drain(order: LoadOrder, get_ready: Callable[[], None]) -> Readings:
     return {"received": count, "seconds": seconds, "rate": count / seconds}
 
 
-def _entries(line: _Line) -> list[bytes]:
+def _entries(line: _RedisConnection) -> list[bytes]:
     """The ids of one answer, once it is whole."""
     data = line.receive()
     while True:

@@ -55,7 +55,7 @@ def _rows(run: BenchRun, messages: int, size_bytes: int, suffix: str) -> Figures
     sqlite = _sqlite(run, messages, size_bytes)
     ready = bodies(0, messages, size_bytes)
     with run.room() as room, opened_queues(room) as db:
-        row = _Rows(db, size_bytes)
+        row = _QueueRows(db, size_bytes)
         put_many = row.put_many(ready, TOGETHER)
         yield Figure(f"put_many{suffix}", put_many, UNIT, sqlite.put_many)
         row.empty(messages)
@@ -77,7 +77,7 @@ def _sqlite(run: BenchRun, messages: int, size_bytes: int) -> Speeds:
         return speeds(contender, Budget(messages, REFERENCE_SECONDS), size_bytes)
 
 
-class _Rows:
+class _QueueRows:
     """One queue of ours, empty between two rows."""
 
     def __init__(self, db: Warren, size_bytes: int) -> None:

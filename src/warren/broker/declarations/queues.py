@@ -33,7 +33,7 @@ from warren.broker.declarations.errors import (
     queue_in,
 )
 from warren.broker.errors import QueueDeleted, UnknownQueue
-from warren.broker.queue import Queue
+from warren.broker.queue import BrokerQueue
 from warren.broker.queue_arguments import EXCHANGE, TYPE, BadArgument, QueueArguments, check_new, type_of
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.vhost import Client, Owner, Vhost
@@ -62,7 +62,7 @@ class QueueDeclarations:
         authorize(client.access, Operation.QUEUE_DELETE, {NameRole.QUEUE: name})
         what, ready = queue_in(self._vhost.row.name, name), 0
 
-        def check(queue: Queue) -> None:
+        def check(queue: BrokerQueue) -> None:
             nonlocal ready
             ready = len(queue.backing)
             if method.if_empty and ready:
@@ -180,7 +180,7 @@ class QueueDeclarations:
 
     # -- delete --------------------------------------------------------------------------------------------------
 
-    def _delete_if_possible(self, id_: QueueId, check: Callable[[Queue], None] | None = None) -> None:
+    def _delete_if_possible(self, id_: QueueId, check: Callable[[BrokerQueue], None] | None = None) -> None:
         """Does nothing if the queue is already deleted, or `check` refuses."""
         with suppress(Refused):
             vhost = self._vhost
@@ -274,6 +274,6 @@ class _QueueDeclaration(CatalogChange):
                 raise failed(f"invalid property '{property_}' for {what}")
 
 
-def _check_no_consumers(queue: Queue) -> None:
+def _check_no_consumers(queue: BrokerQueue) -> None:
     if len(queue.consumers):
         raise Refused(f"queue {queue.name!r} is in use")

@@ -160,7 +160,7 @@ class SortedWriter:
         running_checksum: int = 0,
         block_bytes: int = SORTED_BLOCK_BYTES,
     ) -> None:
-        self._output = _Output(file, identity, start_offset, epoch, running_checksum)
+        self._output = _SortedOutput(file, identity, start_offset, epoch, running_checksum)
         self._block_bytes = block_bytes
         self._waiting: list[EntryColumns] = []
         self._waiting_bytes = 0
@@ -212,7 +212,7 @@ class SortedWriter:
             below, level = above, level + 1
 
 
-class _Output:
+class _SortedOutput:
     """Blocks on their way to the file, gathered for large writes."""
 
     def __init__(self, file: File, identity: FileIdentity, offset: int, epoch: Epoch, running_checksum: int) -> None:

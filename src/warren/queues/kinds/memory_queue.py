@@ -25,7 +25,7 @@ from warren.queues.backing_queue import Fetched, MessageSizes, TagRange
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _MemoryEntry:
     run: Run
     content: bytes
     is_delivered: bool = False
@@ -39,7 +39,7 @@ class MemoryQueue:
 
     def __init__(self, is_durable: bool = True) -> None:
         self._is_durable = is_durable
-        self._entries: dict[int, _Entry] = {}  # ready and pending ones, by sequence id
+        self._entries: dict[int, _MemoryEntry] = {}  # ready and pending ones, by sequence id
         self._ready: list[int] = []
         self._pending: set[int] = set()
         self._ready_bytes = 0
@@ -54,7 +54,7 @@ class MemoryQueue:
         for content in p.contents:
             first = SequenceId(self._next)
             run = Run(first, 1, len(content), is_persistent, p.expires_ms, p.published_ms, p.origin)
-            self._entries[first] = _Entry(run, content)
+            self._entries[first] = _MemoryEntry(run, content)
             self._count_persistent(self._entries[first], 1)
             self._make_ready(first)
             self._next += 1
@@ -151,7 +151,7 @@ class MemoryQueue:
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
-    def _count_persistent(self, entry: _Entry, sign: int) -> None:
+    def _count_persistent(self, entry: _MemoryEntry, sign: int) -> None:
         if entry.run.is_persistent:
             self._persistent += sign
             self._persistent_bytes += sign * len(entry.content)

@@ -35,7 +35,7 @@ def store_beside(files: Files, log_directory: str) -> str | None:
 
 def verify_store(directory: str) -> VerifiedStore:
     for left in reversed(range(TRIES)):
-        rows = _Rows()
+        rows = _TableRows()
         try:
             _read_all(directory, rows)
             return VerifiedStore(directory, rows.count, None)
@@ -49,12 +49,12 @@ def verify_store(directory: str) -> VerifiedStore:
     raise AssertionError("the last try returns or raises")
 
 
-class _Rows:
+class _TableRows:
     def __init__(self) -> None:
         self.count = 0
 
 
-def _read_all(directory: str, rows: _Rows) -> None:
+def _read_all(directory: str, rows: _TableRows) -> None:
     options = store_options(SnapshotStoreSettings())
     options.create_if_missing(False)
     reading = ReadOptions()

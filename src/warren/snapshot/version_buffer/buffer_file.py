@@ -96,7 +96,7 @@ def write_buffer_file(
     path = join(directory, f"buffer-{identity.incarnation:016x}")
     file = files.create(path)
     try:
-        output = _Output(identity)
+        output = _BufferOutput(identity)
         for run in ordered:
             for part in run.split(block_bytes):
                 file.write_at(output.offset, output.placed(part))
@@ -127,7 +127,7 @@ def open_buffer_file(files: Files, path: str, timeline: TimelineId) -> BufferFil
     return BufferFile(files, path, identity, listed, count)
 
 
-class _Output:
+class _BufferOutput:
     """Places blocks one after another."""
 
     def __init__(self, identity: FileIdentity) -> None:
