@@ -45,7 +45,7 @@ def test_lives_without_a_cut_have_everything_in_them_that_is_to_be_cut_short() -
     assert operations >= {"write", "sync", "flush", "apply", "commit", "rename", "remove"}
     worker = ("consume", "settle", "get", "mark", "cancel", "recover", "close", "hang_up")
     assert set(done) == {
-        *("producer: publish", "producer: wait", "producer: publish_unroutable", "managementclient"),
+        *("producer: publish", "producer: wait", "producer: publish_unroutable", "operator"),
         *(f"workerclient: {doing}" for doing in worker),
         *(f"declaringclient: {doing}" for doing in ("declare", "join", "leave", "publish", "settle", "delete")),
     }

@@ -23,6 +23,7 @@ from warren.cli.main import exit_code
 from warren.config.configuration import configuration_of
 from warren.config.options import OptionValues
 from warren.files.environment import Environment
+from warren.server.vhost_loop import VhostLoop
 
 
 def fail(*arguments: Any, **named: Any) -> Any:
@@ -35,7 +36,7 @@ def break_it(broker: Broker, what: str) -> None:
         "witness": (commit._hooks, "witness"),
         "lead": (commit, "_lead_once"),
         "wait": (broker._queues.confirms, "_wait"),
-        "confirm": (broker.server, "_confirm"),
+        "confirm": (VhostLoop, "_confirm"),
         "watching": (lifecycle.LoopCallbacks, "clear_if_quiet"),
     }[what]
     setattr(owner, name, fail)

@@ -101,7 +101,7 @@ def test_every_task_of_a_broker_is_broken_by_a_test(tmp_path: Path) -> None:
 def test_a_batch_that_raises_is_refused_and_the_next_one_is_served(tmp_path: Path) -> None:
     with ChaosStage(tmp_path / "data") as stage:
         stage.check_service()
-        with stage.broken(stage.broker.server.served("/").batch, "end", is_done_first=True):
+        with stage.broken(stage.broker.server.served("/").batch, "execute", is_done_first=True):
             assert isinstance(stage.publish(), methods.BasicNack)
             stage.check_alarm("request-batch")
         stage.check_service()

@@ -96,3 +96,10 @@ def test_a_reader_that_has_enough_sees_no_traceback(tmp_path: Path) -> None:
     dump = f"{sys.executable} -m warren.cli.main log dump {tmp_path} | head -n 1"
     done = subprocess.run(["bash", "-c", dump], capture_output=True, text=True, timeout=60, check=True)
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
+def test_neither_the_commands_nor_the_broker_load_what_only_spark_needs() -> None:
+    """`pip install warren` without extras has none of it, and pyarrow alone takes 80 MB."""
+    program = "import sys, warren.cli.main, warren.app.lifecycle, warren.app.broker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"pyarrow", "pandas", "pyspark", "deltalake", "matplotlib"} & set(loaded)

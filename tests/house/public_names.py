@@ -45,7 +45,7 @@ from warren.log.retention import FileLifecycle, Pin
 from warren.log.settings import EntryKind
 from warren.management.broker_facts import Alarm
 from warren.message_store.body_format import RecordKind
-from warren.pipeline.jobs.tables import TableFormat
+from warren.pipeline.schema import TableFormat
 from warren.queue_index.history_format import DequeueReason, HistoryRecord
 from warren.records.format import BlockKind, ColumnTag, Encoding
 from warren.snapshot.puller.process import PullerRequest

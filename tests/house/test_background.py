@@ -39,6 +39,7 @@ POLICY: dict[str, str] = {
     "message_store/collector.py": TASK,
     "server/server.py": f"{LOOP}; results of the pool go to a callback with their exception",
     "server/alarms.py": TASK,
+    "server/connection.py": LOOP,
     "server/vhost_loop.py": LOOP,
     "snapshot/database.py": TASK,
     "snapshot/puller/process.py": "any exception of a thread ends its process, which is an alarm and is started again",

@@ -34,8 +34,8 @@ from warren.log.store import LogStore
 from warren.pipeline.jobs import export as module
 from warren.pipeline.jobs.export import ExportOptions, export, opened_export
 from warren.pipeline.jobs.snapshot import snapshot
-from warren.pipeline.jobs.tables import TableFormat, table_schema
-from warren.pipeline.schema import TableView
+from warren.pipeline.jobs.tables import table_schema
+from warren.pipeline.schema import TableFormat, TableView
 from warren.testing.faulty_files import FaultyFiles
 from warren.testing.memory_files import PowerCut
 

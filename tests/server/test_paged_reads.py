@@ -25,7 +25,7 @@ from warren.snapshot.reflection import Reflection
 
 SECONDS_MAX = 20.0
 WATERMARK_BYTES = 1 << 20
-ROUNDS = ("look", "catch_up", "flush", "_reflect")  # every way into a round of reflection
+ROUNDS = ("store_view", "catch_up", "flush", "_reflect")  # every way into a round of reflection
 
 
 @contextmanager

@@ -210,7 +210,7 @@ def log_settings(configuration: Configuration) -> LogSettings:
         gathered_blocks_max=GATHERED_BLOCKS_MAX,
         ballast_bytes=MEMTABLES_BYTES + 2 * max(chosen.container_bytes, CONTAINER_BYTES_MIN),
         ballast_publish_bytes=configuration.server.unsafe_bytes_max,
-        free_bytes_min=configuration.server.disk_free_min_bytes,
+        free_bytes_min=configuration.server.disk_free_min_bytes * 5 // 4,  # history yields before publishers block
     )
 
 

@@ -28,7 +28,7 @@ import typer
 
 from warren.cli.log_fix import show_compaction
 from warren.cli.output import AsJson, Credentials, DataDirectory, Directory, print_json, print_line, size
-from warren.pipeline.jobs.tables import TableFormat
+from warren.pipeline.schema import TableFormat
 
 if TYPE_CHECKING:
     from warren.pipeline.jobs.export import Export, Exported

@@ -46,7 +46,6 @@ from warren.config.parse import (
     truth,
     whole,
 )
-from warren.files.local import expand_user
 from warren.files.protocol import join
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
@@ -391,7 +390,7 @@ NOT_OPTIONS: dict[str, tuple[str, str]] = {
     "log.free_bytes_min": (
         "Free disk space below which history is purged, oldest first, until a quarter more is free; 0: only while "
         "writers wait for space or the disk reserve is in use.",
-        "The value of disk_free_limit.",
+        "The value of disk_free_limit, and a quarter more: history yields before publishers are blocked.",
     ),
     "log.keeps_snapshot": (
         "Make start-up snapshots.",
@@ -656,6 +655,8 @@ def directory_path(path: str | PathLike[str]) -> str:
         raise Misuse(f"a path is a string or a path object, not {type(path).__name__}") from error
     if not text:
         raise Misuse("the path of the directory is empty", "name a directory; the present one is '.'")
+    from warren.files.local import expand_user
+
     expanded = expand_user(text)
     if expanded.startswith("~"):
         raise Misuse(f"{text}: there is no such home directory", f"for a directory of that name write ./{text}")

@@ -19,6 +19,13 @@ from typing import Any
 from warren.base.errors import Refused
 
 
+class TableFormat(StrEnum):
+    """Formats of exported tables. Here and not beside their writers: the commands import it without pyarrow."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
 class TableView(StrEnum):
     ENTRIES = "entries"  # the raw log: every entry as it was written
     KV = "kv"  # the state: the newest value of every key

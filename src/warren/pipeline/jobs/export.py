@@ -38,7 +38,6 @@ from warren.pipeline.jobs.tables import (
     Position,
     Staging,
     TableBatch,
-    TableFormat,
     TablePart,
     check_paths,
     staging,
@@ -48,7 +47,7 @@ from warren.pipeline.jobs.tables import (
 )
 from warren.pipeline.options import ReadOptions
 from warren.pipeline.planning import Planner, Task
-from warren.pipeline.schema import TableView
+from warren.pipeline.schema import TableFormat, TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,6 @@ from warren.pipeline.jobs.tables import (
     Position,
     Staging,
     TableBatch,
-    TableFormat,
     TablePart,
     check_paths,
     task_of,
@@ -37,7 +36,7 @@ from warren.pipeline.jobs.tables import (
 )
 from warren.pipeline.options import ReadOptions, text_of
 from warren.pipeline.planning import Plan, Planner, Task
-from warren.pipeline.schema import TableView
+from warren.pipeline.schema import TableFormat, TableView
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -32,7 +32,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
@@ -55,11 +54,6 @@ MANIFEST = "_MANIFEST.json"  # Spark and Delta ignore names that begin with an u
 LOCK = "_lock"
 STAGING = "_staging"
 DELTA_LOG = "_delta_log"
-
-
-class TableFormat(StrEnum):
-    PARQUET = "parquet"
-    DELTA = "delta"
 
 
 @dataclass(frozen=True, slots=True)
