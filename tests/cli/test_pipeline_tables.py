@@ -40,7 +40,7 @@ def test_an_export_is_made_and_continued(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert (result.json["epoch"], result.json["batches"], result.json["rows"]) == (3, 2, 3)
     again = run_process(*words)
-    assert (again.code, again.out) == (0, f"{tmp_path}/entries stands at epoch 3: 0 entries in 0 batches, 0 B\n")
+    assert (again.code, again.out) == (0, f"{tmp_path}/entries is at epoch 3: 0 entries in 0 batches, 0 B\n")
     refused = run_process(*words, "--format", "parquet")
     assert refused.code == 64 and "hint: " in refused.err and "Traceback" not in refused.err
 

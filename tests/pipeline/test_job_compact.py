@@ -140,7 +140,7 @@ def test_what_goes_wrong_is_one_clear_error_and_the_order_is_given_up(spark: Any
     directory = make_store(tmp_path / "log")
     with pytest.raises(Refused, match="no log directory"):
         compact_running(spark, str(tmp_path), answer_seconds=0.1)
-    with pytest.raises(Refused, match="is a store running there"):
+    with pytest.raises(Refused, match="is one running there"):
         compact_running(spark, str(directory), answer_seconds=0.1)
     state = read_manifest(LocalFiles(), str(directory))
     newest = state.files[max(number for number, record in state.files.items() if record.entries)]

@@ -331,7 +331,7 @@ def test_a_stop_between_two_batches_is_clean(store: LogStore, tmp_path: Path, mo
 def test_bad_options_are_said_before_anything_is_done(store: LogStore, tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="no absolute path"):
         export(NO_SPARK, store.directory, "entries")
-    with pytest.raises(Misuse, match="smaller than nothing"):
+    with pytest.raises(Misuse, match="cannot be negative"):
         export(NO_SPARK, store.directory, str(tmp_path / "entries"), batch_epochs_max=-1)
     with pytest.raises(Refused, match="no log directory"):
         export(NO_SPARK, str(tmp_path / "nothing"), str(tmp_path / "entries"))
