@@ -50,13 +50,22 @@ def test_without_a_callback_nothing_is_started() -> None:
 
 def test_a_callback_that_raises_is_an_alarm_and_the_others_are_called() -> None:
     background, called, served = Background(), list[int](), threading.Event()
-    confirms = Confirms(SystemThreads(), lambda epoch: None, background)
+    is_in_first_round, both_added = threading.Event(), threading.Event()
+
+    def wait(epoch: Epoch) -> None:
+        is_in_first_round.set()
+        assert both_added.wait(10)
+
+    confirms = Confirms(SystemThreads(), wait, background)
 
     def fail(error: BaseException | None) -> None:
         raise ValueError("a defect")
 
-    confirms.add(Epoch(1), fail)
+    confirms.add(Epoch(1), lambda error: None)
+    assert is_in_first_round.wait(10)
+    confirms.add(Epoch(1), fail)  # both in the second round: a good third one would clear the alarm
     confirms.add(Epoch(1), lambda error: served.set())
+    both_added.set()
     assert served.wait(10)
     while not (alarms := background.alarms()):
         continue

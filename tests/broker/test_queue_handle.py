@@ -50,7 +50,7 @@ def test_a_queue_that_fails_is_made_again_and_has_what_was_durable(stage: Faulty
     again = stage.take("weak", 5)
     assert bodies(again) == [b"1", b"2", b"3"]
     assert {each.is_redelivered for each in again.fetched} == {True}
-    with pytest.raises(NotYours, match="made again"):  # a tag of the former incarnation
+    with pytest.raises(NotYours, match="was restarted"):  # a tag of the former incarnation
         stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(taken))
     assert stage.queue_api.ack(stage.vhost.find_queue("weak"), settling(again)) == 3
     assert "a bug" in stage.vhost.problems[0]

@@ -33,7 +33,7 @@ def test_a_queue_is_declared_once_and_found_by_name(stage: BrokerStage) -> None:
         stage.queue("orders", max_length=6)
     with pytest.raises(UnknownQueue, match="'bills'"):
         stage.vhost.find_queue("bills")
-    with pytest.raises(Refused, match="backing queue of the kind 'none'"):
+    with pytest.raises(Refused, match="unknown kind of backing queue 'none'"):
         stage.queue("bills", backing="none")
     assert stage.vhost.queue_names() == ["orders"]
 

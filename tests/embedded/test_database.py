@@ -40,7 +40,7 @@ def test_an_opening_that_fails_leaves_nothing_open() -> None:
             is_open = has_opened(directory, files)
             gc.collect()
             assert open_in(directory) == [], files.steps[-1]
-            assert thread_names() == before
+            assert not set(thread_names()) - set(before)  # a thread of an earlier test may end meanwhile
             if is_open:
                 assert step > 20
                 return

@@ -168,6 +168,6 @@ DEFECT_FAULTS: tuple[Fault, ...] = (
     Fault(
         "fork-not-noticed", "a forked child may use the store of its parent", (TESTS,),
         (Patch("warren.base.environment:OwningProcess.check", does_nothing),),
-        known=("tests/base/test_process.py::test_a_check_passes_in_the_owner_and_raises_in_a_child",),
+        known=("tests/base/test_environment_process.py::test_a_check_passes_in_the_owner_and_raises_in_a_child",),
     ),
 )  # fmt: skip

@@ -75,6 +75,12 @@ class Feed(Protocol):
         """The store fell back to this epoch: read what follows it again, from the files."""
         ...
 
+    @property
+    def may_skip(self) -> bool:
+        """Whether tables may replace the next step: no epoch of it was pushed, or will be. Pushed entries that are
+        applied after a table that covers them bring removed keys back, until the log is read to the table's end."""
+        ...
+
 
 class PullFeed:
     def __init__(
@@ -97,6 +103,15 @@ class PullFeed:
 
     def rewind(self, after: Epoch) -> None:
         self._tail.rewind(after)
+
+    @property
+    def may_skip(self) -> bool:
+        return True
+
+    @property
+    def after(self) -> Epoch:
+        """The epoch up to which the log was read, or covered by tables."""
+        return self._tail.after
 
     @property
     def referring(self) -> frozenset[StreamId]:
@@ -128,6 +143,7 @@ class PushFeed:
         self._bytes = 0  # pushed since the last `gather`
         self._from: Epoch | None = None  # after this epoch nothing is pushed
         self._is_pulling = False
+        self._pulled = Epoch(0)  # the log was read up to here: pushing these epochs again would apply them out of order
 
     def epoch_is_durable(self, epoch: Epoch, parts: Sequence[EpochWrite]) -> None:
         with self._lock:
@@ -135,7 +151,7 @@ class PushFeed:
             if self._room_bytes and self._bytes > self._room_bytes:
                 self._stop_pushing()
             try:
-                for part in parts if self._from is None else ():
+                for part in parts if self._from is None and epoch > self._pulled else ():
                     for block in blocks_of_part(self._channel_of(part), part, self._pull.referring):
                         self._applying.add(block)
             except Exception as error:  # the commit must not fail: the pull raises the same error, if it lasts
@@ -162,7 +178,13 @@ class PushFeed:
         with self._lock:
             if reached >= self._newest:
                 self._from, self._is_pulling = None, False
+                self._pulled = max(reached, self._pull.after)
         return reached
+
+    @property
+    def may_skip(self) -> bool:
+        with self._lock:
+            return self._is_pulling
 
     def rewind(self, after: Epoch) -> None:
         with self._lock:
@@ -201,6 +223,10 @@ class QueuedFeed:
 
     def rewind(self, after: Epoch) -> None:
         self._inner.rewind(after)
+
+    @property
+    def may_skip(self) -> bool:
+        return self._inner.may_skip  # while it pulls, queued epochs are not pushed
 
 
 def size_of_parts(parts: Sequence[EpochWrite]) -> int:
@@ -461,7 +487,9 @@ class Reflection:
 
     def _bulk_step(self, durable: Epoch) -> Applied | None:
         """A step by a table, which is on disk at once; None if a table does not apply."""
-        mark = self._bulk.load(durable, self.safe_at) if self._bulk is not None else None
+        if self._bulk is None or not self._feed.may_skip:
+            return None
+        mark = self._bulk.load(durable, self.safe_at)
         if mark is not None:
             self.has_flushed(mark)
         return mark

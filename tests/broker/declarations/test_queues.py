@@ -159,7 +159,7 @@ def test_an_expired_queue_leaves_nothing_behind(stage: DeclarationsStage) -> Non
 def test_what_was_refused_is_not_there(stage: DeclarationsStage) -> None:
     with pytest.raises(PeerError):
         stage.request(q(exclusive=True, **args(x_message_ttl=-1)))
-    with pytest.raises(PeerError, match="backing queue of the kind 'none'"):
+    with pytest.raises(PeerError, match="unknown kind of backing queue 'none'"):
         stage.request(q(exclusive=True, **args(x_backing="none")))
     assert (stage.ids(), stage.client().owner.exclusive, stage.client().last_queue) == ({}, set(), "")
     assert (stage.counts.queues_declared, stage.counts.queues_created) == (2, 0)
