@@ -95,6 +95,15 @@ def test_what_was_committed_is_read_again() -> None:
     assert read_manifest(files, DIRECTORY).files == {}
 
 
+def test_an_edit_that_comes_late_does_not_set_the_next_file_number_back() -> None:
+    """Two threads take their numbers in one order and commit their edits in the other: a number is never used twice."""
+    files = MemoryFiles()
+    manifest = created(files)
+    manifest.commit([set_change(next_file=FileNumber(9))])
+    manifest.commit([set_change(next_file=FileNumber(5))])
+    assert manifest.state.next_file == read_manifest(files, DIRECTORY).next_file == 9
+
+
 def test_every_field_goes_to_json_and_back() -> None:
     """No field may be forgotten: what is not written is not there after a restart."""
     assert {field.name for field in fields(FileRecord) if getattr(RECORD, field.name) == field.default} == {

@@ -198,9 +198,9 @@ FAULTS: tuple[Fault, ...] = (
         known=("rotate:3/76/all/21", "rotate:4/43/all/5", "busy:1/41/all/36"),
     ),
     Fault(
-        "number-given-twice", "an edit that comes late sets the next file number back", ("busy", "stream"),
+        "number-given-twice", "an edit that comes late sets the next file number back", (TESTS,),
         (Patch("warren.log.manifest:ManifestState.apply", number_given_twice),),
-        known=("busy:19/80/all/44743",),
+        known=("tests/log/test_manifest.py::test_an_edit_that_comes_late_does_not_set_the_next_file_number_back",),
     ),
     Fault(
         "session-across-epochs", "the blocks of a session are placed one by one, not under one gate", ("bulk",),

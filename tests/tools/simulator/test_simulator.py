@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.faults import FAULTS, Fault, Patch
+from tests.mutants.faults import FAULTS, TESTS, Fault, Patch
 from tools.simulator import campaign
 from tools.simulator.observations import Violation
 from tools.simulator.simulated_machine import SimulatedMachine
@@ -140,7 +140,7 @@ def test_a_campaign_of_a_workload_that_fails_without_a_crash_is_reported(monkeyp
 def test_every_fault_has_a_target_and_a_name_of_its_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 12
     for fault in FAULTS:
-        assert set(fault.workloads) <= set(SHAPES)
+        assert set(fault.workloads) <= {*SHAPES, TESTS}
         with fault.seeded():
             pass
 
