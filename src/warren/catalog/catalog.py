@@ -37,6 +37,7 @@ differs from the log's, and makes it again from the log. What the log does not c
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,20 +73,20 @@ _NONE = Epoch(0)
 _IDS_AT_ONCE = 32  # reserved by one session; the rest of them at a stop is never used
 
 
-class CatalogChange:
+class CatalogChange(ABC):
     """One change of the catalog and its effects in memory. `Catalog.apply` calls the methods in this order, once."""
 
+    @abstractmethod
     def write(self, writer: RowWriter) -> None:
         """Check and write rows. An exception refuses the change: nothing of it remains."""
-        raise NotImplementedError
 
-    def on_logged(self) -> None:
+    def on_logged(self) -> None:  # noqa: B027  # most changes have no such effect
         """The log has the change: it can no longer be refused, and is not durable yet. Must not wait for changes."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027
         """The change is durable, and the routing does not have it yet. Must not wait for changes."""
 
-    def update_routing(self) -> None:
+    def update_routing(self) -> None:  # noqa: B027
         """All earlier changes have updated the routing. Called with the lock of the `ChangeOrder` held."""
 
 

@@ -1,4 +1,4 @@
-"""Location of the catalog's SQL database. Documented in docs/operating.md; a test compares."""
+"""Location of the catalog's SQL database. Documented in docs/configuration.md; a test compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the log store, with units (docs/operating.md; a test compares), and the kinds of its entries."""
+"""Settings of the log store, with units (docs/configuration.md; a test compares), and the kinds of its entries."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ A body is read with a size limit and a time limit, then parsed as JSON.
 Invariants of bodies: no more than the limit is buffered, whatever Content-Length is; a body that is nested too deeply
 does not reach the parser, which is recursive; compressed bodies are refused.
 
-The settings are documented in docs/operating.md; a test compares.
+The settings are documented in docs/configuration.md; a test compares.
 """
 
 from __future__ import annotations

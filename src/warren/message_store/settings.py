@@ -1,4 +1,4 @@
-"""Settings of the message stores. Documented in docs/operating.md; a test compares."""
+"""Settings of the message stores. Documented in docs/configuration.md; a test compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of variable queues (memory and disk) and of queues in general. Documented in docs/operating.md; a test
+"""Settings of variable queues (memory and disk) and of queues in general. Documented in docs/configuration.md; a test
 compares."""
 
 from __future__ import annotations
