@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
@@ -84,6 +85,32 @@ def test_when_the_good_file_comes_back_the_messages_are_there(tmp_path: Path, si
         received += drained(db.queue("jobs"))
         assert sorted(received) == bodies
         assert not db.alarms()
+
+
+class _AskingForAlarms(logging.Handler):
+    """Reads the alarms at the moment a damage is logged, as a metrics request on another thread may."""
+
+    def __init__(self, db: warren.Warren) -> None:
+        super().__init__()
+        self._db = db
+        self.alarms: list[list[str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.alarms.append(self._db.alarms())
+
+
+def test_alarms_can_be_read_at_the_moment_a_damage_is_found(tmp_path: Path) -> None:
+    directory = str(tmp_path / "db")
+    filled(directory, SMALL)
+    file = damage(directory, b"message 4 ")
+    logger = logging.getLogger("warren.broker.storage")
+    with warren.open(directory) as db:
+        logger.addHandler(handler := _AskingForAlarms(db))
+        try:
+            drained(db.queue("jobs"))
+        finally:
+            logger.removeHandler(handler)
+    assert handler.alarms and all(file in "\n".join(alarms) for alarms in handler.alarms)
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])

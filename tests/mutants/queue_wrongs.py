@@ -123,9 +123,9 @@ def moved_in_two_sessions(real: Function) -> Function:
 
 def _ended(work: Any) -> None:
     """What was done so far is a session of its own, and durable."""
-    changes, work._changes = work._changes, None
+    changes, work._batch = work._batch, None
     if changes is not None:
-        work._begin.__self__.wait(changes.end())
+        work._begin_batch.__self__._reads.log.wait(changes.end())
 
 
 def transients_stay(real: Function) -> Function:

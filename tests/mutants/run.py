@@ -6,7 +6,8 @@ Each fault runs in a process of its own, in its own workloads, until a state bre
 then the same states run without the fault and must pass. A fault of the workload `tests` is caught by tests of the
 suite, which `known` names, instead of simulated states. The table says what caught it and after how many states. It
 ends with 1 if a mutant lives, or if the product itself fails, and before the first mutant runs if the target of one is
-missing: a patch of nothing would pass for caught or for harmless.
+missing: a patch of nothing would pass for caught or for harmless. A mutant that names something that is not there any
+more lives: its own error is not a promise that was broken.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, islice
 
@@ -41,6 +42,7 @@ EVERY_FAULT = (*FAULTS, *QUEUE_FAULTS, *BROKER_FAULTS, *DEFECT_FAULTS)
 STATES_MAX = 1500  # of one mutant …
 HUNT_SECONDS_MAX = 60  # … and its time
 GROUPS_PER_ROUND = 3
+ERRORS_OF_A_MUTANT = ("AttributeError", "NameError", "ImportError")  # in its own text, not caused by it
 TEST_SECONDS_MAX = 30  # of a test of the suite that a mutant keeps waiting
 SECONDS_MAX = 150  # a mutant in which a state does not come to an end is found out too
 
@@ -121,7 +123,11 @@ def run_apart(fault: Fault) -> Verdict:
     if handle.returncode:
         print(handle.stderr, file=sys.stderr)
         return Verdict(fault, "", 0, seconds, False)
-    return Verdict(fault, **json.loads(handle.stdout.splitlines()[-1]), seconds=seconds)
+    verdict = Verdict(fault, **json.loads(handle.stdout.splitlines()[-1]), seconds=seconds)
+    if any(error in verdict.caught_by for error in ERRORS_OF_A_MUTANT):
+        print(f"{fault.name} fails by itself: {verdict.caught_by}", file=sys.stderr)
+        return replace(verdict, caught_by="")
+    return verdict
 
 
 def table_of(verdicts: Sequence[Verdict]) -> Table:

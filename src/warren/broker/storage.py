@@ -34,7 +34,7 @@ from warren.base.messages import QueuePlace, Run
 from warren.broker.counters import AliveBytes
 from warren.broker.garbage import GarbageUpkeep, Scrub
 from warren.broker.queue_arguments import QueueArguments
-from warren.catalog.catalog import Catalog
+from warren.catalog.catalog import Catalog, DeletedObjects
 from warren.log.retention import FilePurge
 from warren.message_store.body_format import Reference
 from warren.message_store.index import MOVED_STORAGE, MemoryIndex, Row, RowIndex
@@ -270,18 +270,20 @@ class QueueStorage:
     def alarms(self) -> list[str]:
         damaged = [
             f"file {number} of the messages is not cleaned: {reason.what}"
-            for number, reason in self.cleaning.damaged.items()
+            for number, reason in list(self.cleaning.damaged.items())
         ]
         return [*self.stores.alarms(), *damaged, *self.upkeep.alarms(), *self.damage()]
 
     def damage(self) -> list[str]:
         """Messages that cannot be read, by queue and file. They stay on disk, neither ready nor settled."""
-        there = self.catalog.queue_ids() if self._unread else ()
-        return [
-            _damage_text(self.catalog.queue(queue).name, runs)
-            for (queue, _), runs in list(self._unread.items())
-            if queue in there
-        ]
+        texts = []
+        for (queue, _), runs in list(self._unread.items()):  # copies: queues report damage from their own threads
+            try:
+                name = self.catalog.queue(queue).name
+            except DeletedObjects:
+                continue
+            texts.append(_damage_text(name, list(runs.values())))
+        return texts
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -302,10 +304,12 @@ class QueueStorage:
         return self._begun.get(place.queue, {}).get(place.level, Epoch(0))
 
     def _report_damage(self, place: QueuePlace, first: SequenceId, damage: Damage) -> None:
-        known = self._unread.setdefault((place.queue, damage.path), {})
-        if not known:
-            _LOG.error("messages cannot be read", extra={"facts": self._facts_of(place.queue, first, damage)})
-        known[place.level, first] = damage
+        fresh = {(place.level, first): damage}
+        known = self._unread.setdefault((place.queue, damage.path), fresh)
+        if known is not fresh:
+            known.update(fresh)
+            return
+        _LOG.error("messages cannot be read", extra={"facts": self._facts_of(place.queue, first, damage)})
 
     def _facts_of(self, queue: QueueId, first: SequenceId, damage: Damage) -> dict[str, object]:
         name = self.catalog.queue(queue).name
@@ -342,8 +346,8 @@ class _Begun:
         """Nothing to undo: the sub-queue has not resumed."""
 
 
-def _damage_text(queue: str, runs: Mapping[tuple[int, SequenceId], Damage]) -> str:
-    damage = next(iter(runs.values()))
+def _damage_text(queue: str, runs: Sequence[Damage]) -> str:
+    damage = runs[0]
     where = f" ({damage.path} at byte {damage.offset})" if damage.path else ""
     return f"queue {queue!r}: {len(runs)} runs of messages cannot be read, and stay on disk: {damage.bare}{where}"
 
