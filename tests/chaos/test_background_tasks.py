@@ -51,6 +51,10 @@ def connect_and_leave(stage: ChaosStage) -> None:
     RawClient(stage.port).log_in().socket.close()
 
 
+def sample_soon(stage: ChaosStage) -> None:
+    stage.management.statistics.sample_soon()
+
+
 TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], None]]] = {
     # task: whose method is broken, which, and what has the task run
     "upkeep": (lambda stage: stage.broker._queues.storage.upkeep, "run", ring_upkeep),
@@ -65,6 +69,7 @@ TASKS: dict[str, tuple[Callable[[ChaosStage], Any], str, Callable[[ChaosStage], 
     "disk-watch": (lambda stage: stage.broker.server.monitor, "_check_disk", nothing),
     "garbage-watch": (lambda stage: stage.broker._queues.storage.upkeep, "is_behind", publish),
     "paging": (lambda stage: stage.broker.vhosts.monitor, "relieve", fill_memory),
+    "statistics": (lambda stage: stage.management.statistics, "sample", sample_soon),
     "cleanup": (lambda stage: stage.broker.server.served("/").declarations, "release", connect_and_leave),
 }
 

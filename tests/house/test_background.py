@@ -36,6 +36,7 @@ POLICY: dict[str, str] = {
     "management/application.py": "awaited: a request that fails is answered with 500",
     "management/http_server.py": LOOP,
     "management/metrics.py": "awaited: a request that fails is answered with 500",
+    "management/statistics.py": TASK,
     "message_store/collector.py": TASK,
     "server/server.py": f"{LOOP}; results of the pool go to a callback with their exception",
     "server/alarms.py": TASK,

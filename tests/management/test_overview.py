@@ -12,7 +12,8 @@ def test_the_overview_adds_up_what_the_user_sees(stage: ManagementStage) -> None
     stage.queue("hidden", "other", b"x", b"y")
     stage.broker.counts.received = 7
     everything = stage.get("/api/overview").json()
-    assert everything["queue_totals"] == {"messages": 3, "messages_ready": 3, "messages_unacknowledged": 0}
+    lengths = {name: number for name, number in everything["queue_totals"].items() if not name.endswith("_details")}
+    assert lengths == {"messages": 3, "messages_ready": 3, "messages_unacknowledged": 0}
     assert everything["object_totals"] == {
         "channels": 5,
         "connections": 3,

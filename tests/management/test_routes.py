@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 
 # Keys of RabbitMQ that Warren does not show: internals of its VM, statistics with a history, missing features.
 NOT_SHOWN = {
-    "overview": {"erlang_version", "erlang_full_version", "release_series_support_status", "sample_retention_policies"},
+    "overview": {"erlang_version", "erlang_full_version", "release_series_support_status"},
     "vhost": {"message_stats"},
     "vhosts": {"message_stats"},
     "nodes": {

@@ -1,7 +1,8 @@
 """Counters: events since the start, and bytes of live messages.
 
-`MessageCounters` are plain integers without history or rates: two readings and the time between them give a rate. Only
-the event loop's thread counts, in batches, so there is no lock.
+`MessageCounters` (of the broker) and `QueueCounters` (of one queue) are plain integers without history or rates: two
+readings and the time between them give a rate (`management.statistics`). Only the event loop's thread counts, in
+batches, so there is no lock.
 
 `AliveBytes` is the size of all messages in queues, ready or pending: one number per sub-queue, summed when it is read.
 Each sub-queue reports after a change, with its queue's lock held. A sub-queue that is restarted in the same place
@@ -47,6 +48,45 @@ class MessageCounters:
     got_empty: int = 0
     redelivered: int = 0
     acknowledged: int = 0
+
+
+class QueueCounters:
+    """Messages of one queue since it was started, by the names of RabbitMQ's statistics. Restarts of the queue after a
+    failure keep them."""
+
+    __slots__ = ("ack", "deliver", "deliver_no_ack", "get", "get_empty", "get_no_ack", "publish", "redeliver")
+
+    def __init__(self) -> None:
+        self.publish = 0  # routed to the queue
+        self.deliver = self.deliver_no_ack = 0
+        self.get = self.get_no_ack = self.get_empty = 0
+        self.redeliver = 0
+        self.ack = 0
+
+    def add_published(self, count: int) -> None:
+        self.publish += count
+
+    def add_delivered(self, count: int, is_auto_ack: bool, is_redelivered: bool) -> None:
+        if is_auto_ack:
+            self.deliver_no_ack += count
+        else:
+            self.deliver += count
+        if is_redelivered:
+            self.redeliver += count
+
+    def add_fetched(self, count: int, is_auto_ack: bool, is_redelivered: bool) -> None:
+        """The result of a `get`. 0: the queue was empty."""
+        if not count:
+            self.get_empty += 1
+        elif is_auto_ack:
+            self.get_no_ack += count
+        else:
+            self.get += count
+        if is_redelivered:
+            self.redeliver += count
+
+    def add_acknowledged(self, count: int) -> None:
+        self.ack += count
 
 
 class AliveBytes:

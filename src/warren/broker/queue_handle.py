@@ -36,6 +36,7 @@ from warren.base.ids import Epoch, QueueId
 from warren.base.messages import QueuePlace
 from warren.base.threads import Background, Condition, Threads
 from warren.broker.consumers import Consumers
+from warren.broker.counters import QueueCounters
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
 from warren.broker.queue import BrokerQueue, QueueContext
 from warren.broker.queue_arguments import QueueArguments, monotonic_ms
@@ -127,6 +128,7 @@ class QueueHandle:
         "_queue",
         "_unit_of_work",
         "consumers",
+        "counts",
         "epoch",
         "failed_ms",
         "id",
@@ -149,6 +151,7 @@ class QueueHandle:
         self.is_deleting = False  # its name is being removed from the catalog
         self.failed_ms: deque[int] = deque()
         self.consumers = Consumers()
+        self.counts = QueueCounters()
         self._unit_of_work = unit_of_work
         self._queue: BrokerQueue | None = None
         self._ended: WarrenError | None = None  # why there will be no further incarnation

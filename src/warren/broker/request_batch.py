@@ -353,6 +353,9 @@ class RequestBatch:
         if not requests.has_any:
             return BatchResult(Epoch(0), None, size_bytes)
         self._failing = set()
+        for group in requests.groups:
+            for handle in group.route.handles:
+                handle.counts.add_published(len(group.contents))
         attempt, error = self._execute_requests(requests, with_targets=False)
         attempts = [attempt]
         if attempt.has_with_targets:

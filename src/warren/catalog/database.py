@@ -33,6 +33,7 @@ DIRECTORY = "catalog"
 _BUSY_MS = 5000
 _PRAGMAS = ("foreign_keys = ON", "journal_mode = WAL", "synchronous = NORMAL", f"busy_timeout = {_BUSY_MS}")
 _SUFFIXES = ("", "-wal", "-shm")  # of SQLite's files
+_IN_MEMORY = ":memory:"  # SQLite's name for a database without files
 
 
 def place_of(files: Files, rng: Random, directory: str, settings: CatalogSettings) -> SqlPlace:
@@ -56,9 +57,10 @@ class SqlitePlace:
     def open(self) -> SqlDatabase:
         if self.path.startswith(join(self._directory, DIRECTORY)):
             self._files.make_directories(join(self._directory, DIRECTORY))
-        for suffix in _SUFFIXES:
-            restrict(self.path + suffix)
-        make_private_file(self.path)  # SQLite gives the files beside it the same mode
+        if self.path != _IN_MEMORY:
+            for suffix in _SUFFIXES:
+                restrict(self.path + suffix)
+            make_private_file(self.path)  # SQLite gives the files beside it the same mode
         url = URL.create(SQLITE, database=self.path)
         arguments = {"check_same_thread": False}
         engine = create_engine(url, poolclass=StaticPool, connect_args=arguments, hide_parameters=True)

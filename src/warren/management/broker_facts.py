@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
-from warren.broker.counters import MessageCounters
+from warren.broker.counters import MessageCounters, QueueCounters
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.storage import VARIABLE, places_of
@@ -145,6 +145,7 @@ class BrokerView(Protocol):
 
 
 _NEVER = Epoch(0)
+_NO_COUNTS = QueueCounters()
 
 
 class QueueNumbers(NamedTuple):
@@ -155,6 +156,7 @@ class QueueNumbers(NamedTuple):
     memory_bytes: int = 0
     consumers: int = 0
     sizes: MessageSizes = MessageSizes()
+    counts: QueueCounters = _NO_COUNTS
 
     @property
     def size_bytes(self) -> int:
@@ -253,6 +255,7 @@ def _at_work(handle: QueueHandle) -> QueueNumbers:
             backing.ram_bytes,
             len(queue.consumers),
             backing.sizes(),
+            handle.counts,
         )
 
 

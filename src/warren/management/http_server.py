@@ -43,6 +43,7 @@ from warren.management.broker_facts import BrokerView, Listener, QueueFacts
 from warren.management.metrics import MetricsApplication
 from warren.management.requests import FactsSource, HttpRoute, ManagementSettings, bad_request
 from warren.management.routes import ROUTES
+from warren.management.statistics import Statistics
 from warren.workers.control_socket import listener_at
 
 _LOG = logging.getLogger(__name__)
@@ -209,8 +210,11 @@ PROMETHEUS = "http/prometheus"
 class ManagementServer:
     """The started servers. `addresses`: (host, port) by protocol, `http` and `http/prometheus`."""
 
-    def __init__(self, addresses: dict[str, tuple[str, int]], stop: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, addresses: dict[str, tuple[str, int]], statistics: Statistics, stop: Callable[[], Awaitable[None]]
+    ) -> None:
         self.addresses = addresses
+        self.statistics = statistics
         self._stop = stop
 
     async def stop(self) -> None:
@@ -230,7 +234,8 @@ async def start(
     """Serve in the running event loop. Port 0 picks a free port; None serves nothing there."""
     settings = settings or ManagementSettings()
     own: list[Listener] = []
-    source = FactsSource(broker, QueueFacts(broker), lambda: [*broker.listeners, *own])
+    statistics = Statistics(broker)
+    source = FactsSource(broker, QueueFacts(broker), lambda: [*broker.listeners, *own], statistics)
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="warren-management")
 
     async def listen(stack: AsyncExitStack, protocol: str, port: int, app: ASGIApp) -> None:
@@ -242,6 +247,8 @@ async def start(
 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, executor.shutdown, cancel_futures=True)
+        statistics.begin()
+        stack.push_async_callback(asyncio.to_thread, statistics.stop)
         if management_port is not None:
             await listen(stack, HTTP, management_port, Application(source, routes, settings, executor))
         if prometheus_port is not None:
@@ -251,7 +258,8 @@ async def start(
             stack.callback(unix.close)
             local = Application(source, routes, settings, executor, is_local=True)
             await _served(stack, HttpServer(local, settings), unix.socket)
-        return ManagementServer({each.protocol: (each.host, each.port) for each in own}, stack.pop_all().aclose)
+        addresses = {each.protocol: (each.host, each.port) for each in own}
+        return ManagementServer(addresses, statistics, stack.pop_all().aclose)
     raise AssertionError("an exit stack passes every error on")
 
 

@@ -33,8 +33,9 @@ from warren.files.protocol import join
 from warren.log.file_record import FileState
 from warren.log.store import LogStore
 from warren.management.broker_facts import Alarm, BrokerView, QueueFact, QueueNumbers, process_facts
-from warren.management.overview import delivered, reported_version
+from warren.management.overview import reported_version
 from warren.management.requests import FactsSource
+from warren.management.statistics import delivered
 
 
 def own_metrics(broker: BrokerView) -> Iterator[Metric]:

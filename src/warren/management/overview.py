@@ -4,8 +4,8 @@ There is one node and no cluster; both are shown in RabbitMQ's form, since tools
 
 Queues in the API.
 
-Only known values are shown. There are no rates: a client that needs one reads the counters twice. RabbitMQ's internals
-(reductions, garbage collection) are not shown.
+Only known values are shown; rates and samples come from `statistics`. RabbitMQ's internals (reductions, garbage
+collection) are not shown.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from warren.broker.counters import MessageCounters
 from warren.broker.exchanges.routing import KINDS
 from warren.broker.vhost import Vhost
 from warren.catalog.vhosts import VhostRow
 from warren.management.broker_facts import Alarm, BrokerView, Listener, QueueFact, process_facts
 from warren.management.listing import columns, listed
 from warren.management.requests import HttpRequest, not_found, sees_server, visible
+from warren.management.statistics import LENGTHS, MESSAGE_RATES, churn, message_stats, queue_stats, window_of
 
 
 def whoami(request: HttpRequest) -> Any:
@@ -41,10 +41,12 @@ def cluster_name(request: HttpRequest) -> Any:
 def overview(request: HttpRequest) -> Any:
     broker = request.broker
     vhosts = visible(broker, request.user)
-    facts = request.source.facts.of(vhosts)
+    facts, statistics = request.source.facts.of(vhosts), request.source.statistics
+    rates, lengths = window_of(request.query, MESSAGE_RATES), window_of(request.query, LENGTHS)
     item: dict[str, Any] = {
         "management_version": broker.version,
-        "rates_mode": "none",
+        "rates_mode": "basic",
+        "sample_retention_policies": {"global": [600], "basic": [60], "detailed": [60]},
         "exchange_types": _exchange_types(),
         "product_version": reported_version(broker),
         "product_name": broker.settings.product,
@@ -52,9 +54,9 @@ def overview(request: HttpRequest) -> Any:
         "cluster_name": broker.node,
         "disable_stats": False,
         "enable_queue_totals": True,
-        "message_stats": message_stats(broker.counts),
-        "churn_rates": churn(broker.counts),
-        "queue_totals": totals(facts),
+        "message_stats": statistics.of_broker(message_stats(broker.counts), rates),
+        "churn_rates": statistics.of_broker(churn(broker.counts), rates),
+        "queue_totals": statistics.of_broker(totals(facts), lengths),
         "object_totals": _object_totals(broker, vhosts, facts),
         "statistics_db_event_queue": 0,
     }
@@ -90,42 +92,6 @@ def vhost(request: HttpRequest) -> Any:
 def reported_version(broker: BrokerView) -> str:
     """The version in the AMQP handshake."""
     return broker.settings.announced_version
-
-
-def message_stats(counts: MessageCounters) -> dict[str, int]:
-    """Since the start."""
-    return {
-        "publish": counts.received,
-        "confirm": counts.confirmed,
-        "return_unroutable": counts.unroutable_returned,
-        "drop_unroutable": counts.unroutable_dropped,
-        "deliver": counts.delivered_manual_ack,
-        "deliver_no_ack": counts.delivered_auto_ack,
-        "get": counts.got_manual_ack,
-        "get_no_ack": counts.got_auto_ack,
-        "get_empty": counts.got_empty,
-        "deliver_get": delivered(counts),
-        "redeliver": counts.redelivered,
-        "ack": counts.acknowledged,
-    }
-
-
-def delivered(counts: MessageCounters) -> int:
-    """Deliveries to consumers and by get, with and without acknowledgement."""
-    consumed = counts.delivered_manual_ack + counts.delivered_auto_ack
-    return consumed + counts.got_manual_ack + counts.got_auto_ack
-
-
-def churn(counts: MessageCounters) -> dict[str, int]:
-    return {
-        "connection_created": counts.connections_opened,
-        "connection_closed": counts.connections_closed,
-        "channel_created": counts.channels_opened,
-        "channel_closed": counts.channels_closed,
-        "queue_declared": counts.queues_declared,
-        "queue_created": counts.queues_created,
-        "queue_deleted": counts.queues_deleted,
-    }
 
 
 def totals(facts: Iterable[QueueFact]) -> dict[str, int]:
@@ -186,7 +152,7 @@ def _node(request: HttpRequest) -> dict[str, Any]:
         "fd_total": process.open_files_max,
         "sockets_used": broker.connection_count,
         "sockets_total": process.open_files_max,
-        "rates_mode": "none",
+        "rates_mode": "basic",
         "exchange_types": _exchange_types(),
         "auth_mechanisms": [_offered(name, f"SASL {name}") for name in settings.mechanisms],
         "applications": [{"name": "warren", "description": settings.product, "version": broker.version}],
@@ -231,12 +197,21 @@ def one(request: HttpRequest) -> Any:
     fact = request.source.facts.one(request.vhost, request.names["name"])
     if fact is None:
         raise not_found()
-    return columns(queue_item(fact, request.broker.node) | {"consumer_details": []}, request.query)
+    return columns(_item(request, fact) | {"consumer_details": []}, request.query)
 
 
 def _listed(request: HttpRequest, facts: list[QueueFact]) -> Any:
-    node = request.broker.node
-    return listed([queue_item(fact, node) for fact in facts], request.query)
+    return listed([_item(request, fact) for fact in facts], request.query)
+
+
+def _item(request: HttpRequest, fact: QueueFact) -> dict[str, Any]:
+    """A queue with its rates. Without any message so far it has no `message_stats`, as in RabbitMQ."""
+    item, id_, statistics = queue_item(fact, request.broker.node), fact.row.id, request.source.statistics
+    lengths = {name: item[name] for name in ("messages", "messages_ready", "messages_unacknowledged")}
+    item |= statistics.of_queue(id_, lengths, window_of(request.query, LENGTHS))
+    if any((stats := queue_stats(fact.numbers.counts)).values()):
+        item["message_stats"] = statistics.of_queue(id_, stats, window_of(request.query, MESSAGE_RATES))
+    return item
 
 
 def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:

@@ -57,6 +57,7 @@ from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions
 from warren.catalog.users import UserRow
 from warren.management.broker_facts import BrokerView, Listener, QueueFacts
+from warren.management.statistics import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,7 @@ class FactsSource:
     broker: BrokerView
     facts: QueueFacts
     listeners: Callable[[], Sequence[Listener]]  # of broker and management
+    statistics: Statistics
 
 
 @dataclass(frozen=True, slots=True)

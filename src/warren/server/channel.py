@@ -196,6 +196,8 @@ class ServerChannel:
         batch, shared = self.connection.served.batch, self.shared_prefetch
         for piece in pieces:
             handle, incarnation, consumer = piece.holder
+            if settlement is Settlement.ACK:
+                handle.counts.add_acknowledged(piece.length)
             batch.settle(handle, settlement, incarnation, (piece.tag, piece.tag + piece.length))
             if consumer is not None:
                 consumer.unacked -= piece.length

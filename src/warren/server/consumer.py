@@ -132,6 +132,7 @@ class ServerConsumer:
             channel.shared_prefetch.delivered(self, count)
         channel.connection.write(data)
         channel.counts_delivery(count, self.is_auto_ack, each.is_redelivered)
+        self.handle.counts.add_delivered(count, self.is_auto_ack, each.is_redelivered)
 
     def _refuse(self, each: Fetched, error: Damage) -> None:
         """Reject the messages, unless they are acknowledged already."""

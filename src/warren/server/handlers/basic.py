@@ -139,6 +139,7 @@ def _reply(channel: ServerChannel, handle: QueueHandle, method: BasicGet, result
         return
     if not result.fetched:
         counts.got_empty += 1
+        handle.counts.add_fetched(0, method.no_ack, False)
         connection.send_method(channel.number, BasicGetEmpty())
         return
     [fetched] = result.fetched
@@ -149,6 +150,7 @@ def _reply(channel: ServerChannel, handle: QueueHandle, method: BasicGet, result
         counts.got_manual_ack += 1
         channel.unacked.add(tag, 1, fetched.tag, DeliverySource(handle, result.incarnation, None))
     counts.redelivered += fetched.is_redelivered
+    handle.counts.add_fetched(1, method.no_ack, fetched.is_redelivered)
     origin = fetched.slice.run.origin
     answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, result.remaining)
     [content] = contents_of(fetched.slice, channel.number, connection.frame_max)
