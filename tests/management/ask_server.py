@@ -22,16 +22,16 @@ _STATISTICS_SECONDS = 6  # RabbitMQ updates the numbers of a queue every five
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory, start_rabbitmq(Path(directory)) as peer:
-        port = _with_management(peer)
+        port = with_management(peer)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
-            _wait_for(client)
+            wait_for(client)
             _prepare(client)
             answers = _answers(client, peer.port)
     ANSWERS.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
     print(f"{ANSWERS}: written")
 
 
-def _with_management(peer: Peer) -> int:
+def with_management(peer: Peer) -> int:
     (port,) = free_ports(1)
     (peer.directory / "enabled_plugins").write_text("[rabbitmq_management].\n")
     (peer.directory / "rabbitmq.conf").write_text(f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1\n")
@@ -39,7 +39,7 @@ def _with_management(peer: Peer) -> int:
     return port
 
 
-def _wait_for(client: httpx.Client) -> None:
+def wait_for(client: httpx.Client) -> None:
     end = time.monotonic() + 60
     while True:
         try:

@@ -42,3 +42,4 @@ def watched_tree(pid: int) -> Iterator[TreePeak]:
     peak.look()
     with repeatedly(SystemThreads(), "memory-watch", _POLL_SECONDS, peak.look):
         yield peak
+    peak.look()  # on a busy machine there may have been no poll
