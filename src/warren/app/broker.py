@@ -23,6 +23,7 @@ from functools import partial
 from warren import __version__
 from warren.base.environment import Random
 from warren.base.errors import OutOfRoom
+from warren.broker.administration import Administration
 from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, hashed
 from warren.broker.auth.permissions import check_patterns
 from warren.broker.counters import MessageCounters
@@ -97,6 +98,9 @@ class Broker:
         self._control = control
         settings, counts = configuration.server, self.counts
         self.server = Server(queues.vhosts, queues.storage, self.users, settings, counts, environment, queues.confirms)
+        self.administration = Administration(
+            queues.catalog, queues.vhosts, environment.threads, self.server.update_access
+        )
 
     @property
     def catalog(self) -> Catalog:
