@@ -39,6 +39,7 @@ CANDIDATES: tuple[str, ...] = (
     "2MiB",
     "300KiB",
     "zstd",
+    "sha256",
     "sql",
     "push",
     "rocksdb",

@@ -20,6 +20,7 @@ import uvloop
 from warren.amqp.methods import QueueDeclare
 from warren.base.ids import TimelineId
 from warren.base.messages import Publication
+from warren.broker.administration import Administration
 from warren.broker.auth.passwords import Hashing, hashed
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
@@ -61,6 +62,7 @@ class StageRunning:
     vhosts: Vhosts
     environment: Environment
     users: UserAuthentication
+    administration: Administration
     counts: MessageCounters = field(default_factory=MessageCounters)
     settings: ServerSettings = field(default_factory=ServerSettings)
     version: str = "0.1"
@@ -118,8 +120,9 @@ class ManagementStage:
         opened.callback(self.vhosts.close)
         server = ServerSettings(login_delay_seconds=0.0)
         authentication = UserAuthentication(self.catalog, environment, server)
+        administration = Administration(self.catalog, self.vhosts, environment.threads)
         self.broker = StageRunning(
-            self.database, self.catalog, self.vhosts, environment, authentication, settings=server
+            self.database, self.catalog, self.vhosts, environment, authentication, administration, settings=server
         )
         self.broker.started_ns = environment.clock.wall_ns()
 

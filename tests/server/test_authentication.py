@@ -36,6 +36,10 @@ class Stage(CatalogStage):
         monkeypatch.setattr(authentication, "verify", self._counted)
         self.users = UserAuthentication(self.catalog, self.environment(), ServerSettings())
 
+    def rehash(self) -> None:
+        """With the option that replaces hashes at a login."""
+        self.users = UserAuthentication(self.catalog, self.environment(), ServerSettings(password_rehash=True))
+
     def add(self, name: str, password: str) -> UserRow:
         return self.add_hash(name, hashed(password, self.rng), Hashing.SCRYPT)
 
@@ -140,7 +144,26 @@ def rabbit_hash(password: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password).digest()).decode()
 
 
+def test_a_hash_of_rabbitmq_is_kept(stage: Stage) -> None:
+    old = stage.add_hash("ann", rabbit_hash(b"secret"), Hashing.SHA256)
+    assert stage.check("ann", "secret") == "ann"
+    assert stage.users.find("ann") == old
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("scrypt", Hashing.SCRYPT), ("sha256", Hashing.SHA256)])
+def test_a_login_replaces_a_hash_of_another_kind_if_it_is_told_to(stage: Stage, kind: str, expected: Hashing) -> None:
+    settings = ServerSettings(password_hashing=kind, password_rehash=True)
+    stage.users = UserAuthentication(stage.catalog, stage.environment(), settings)
+    stage.add_hash("ann", rabbit_hash(b"secret"), Hashing.SHA256)
+    stage.add("ben", "secret")
+    for name in ("ann", "ben"):
+        assert stage.check(name, "secret") == name
+        found = stage.users.find(name)
+        assert found is not None and found.hashing_algorithm == expected.value
+
+
 def test_a_hash_of_rabbitmq_is_made_anew_at_the_first_login(stage: Stage) -> None:
+    stage.rehash()
     old = stage.add_hash("ann", rabbit_hash(b"secret"), Hashing.SHA256)
     stage.refusal("ann", "wrong")
     assert stage.users.find("ann") == old
@@ -154,6 +177,7 @@ def test_a_hash_of_rabbitmq_is_made_anew_at_the_first_login(stage: Stage) -> Non
 def test_a_full_disk_refuses_no_login(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    stage.rehash()
     stage.add_hash("ann", rabbit_hash(b"secret"), Hashing.SHA256)
 
     def full(work: object) -> object:

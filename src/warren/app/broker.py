@@ -23,7 +23,8 @@ from functools import partial
 from warren import __version__
 from warren.base.environment import Random
 from warren.base.errors import OutOfRoom
-from warren.broker.auth.passwords import Hashing, hashed
+from warren.broker.administration import Administration
+from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, hashed
 from warren.broker.auth.permissions import check_patterns
 from warren.broker.counters import MessageCounters
 from warren.broker.vhosts import Vhosts
@@ -46,21 +47,21 @@ from warren.workers.tasks import Progress
 _LOG = logging.getLogger(__name__)
 
 
-def make_first_user(catalog: Catalog, rng: Random, first: FirstUser) -> bool:
+def make_first_user(catalog: Catalog, rng: Random, first: FirstUser, hashing: Hashing = Hashing.SCRYPT) -> bool:
     """Create the first user unless there is a user; whether it was created."""
     with catalog.reading() as connection:
         if users.every(connection):
             return False
     check_patterns(first.configure, first.write, first.read)
-    password_hash = hashed(first.password, rng)
-    catalog.change(partial(_create_first_user, first=first, password_hash=password_hash))
+    password_hash = hashed(first.password, rng, hashing=hashing)
+    catalog.change(partial(_create_first_user, first=first, password_hash=password_hash, hashing=hashing))
     _LOG.info("first user created", extra={"facts": {"user": first.name, "vhost": first.vhost}})
     return True
 
 
-def _create_first_user(change: RowWriter, first: FirstUser, password_hash: str) -> None:
+def _create_first_user(change: RowWriter, first: FirstUser, password_hash: str, hashing: Hashing) -> None:
     vhost = vhosts.declare(change, first.vhost)
-    user = users.put(change, first.name, password_hash, Hashing.SCRYPT.value, first.tags)
+    user = users.put(change, first.name, password_hash, hashing.value, first.tags)
     permissions.put(change, user.id, vhost.id, first.configure, first.write, first.read)
 
 
@@ -97,6 +98,9 @@ class Broker:
         self._control = control
         settings, counts = configuration.server, self.counts
         self.server = Server(queues.vhosts, queues.storage, self.users, settings, counts, environment, queues.confirms)
+        self.administration = Administration(
+            queues.catalog, queues.vhosts, environment.threads, self.server.update_access
+        )
 
     @property
     def catalog(self) -> Catalog:
@@ -215,4 +219,5 @@ def log_settings(configuration: Configuration) -> LogSettings:
 
 
 def _prepare(catalog: Catalog, environment: Environment, configuration: Configuration) -> None:
-    make_first_user(catalog, environment.rng, configuration.first_user)
+    hashing = NEW_PASSWORDS[configuration.server.password_hashing]
+    make_first_user(catalog, environment.rng, configuration.first_user, hashing)

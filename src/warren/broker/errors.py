@@ -36,3 +36,10 @@ class QueuesClosed(Misuse):
 
     def __init__(self) -> None:
         super().__init__("the database is closed", "open it again")
+
+
+class VhostDeleted(QueuesClosed):
+    """The vhost was deleted while it was in use."""
+
+    def __init__(self, name: str) -> None:
+        Misuse.__init__(self, f"vhost '{name}' is deleted", "create it again")

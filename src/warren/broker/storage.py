@@ -241,7 +241,9 @@ class QueueStorage:
         self._database.log.purge_soon()
 
     def forget(self, queues: Collection[QueueId]) -> None:
-        """Remove all rows of queues that are no longer in the catalog."""
+        """Remove all rows of queues that are no longer in the catalog; durable on return."""
+        if not queues:
+            return
         changes = self.index.begin()
         for queue in sorted(queues):
             changes.remove_queue(queue)

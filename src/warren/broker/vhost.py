@@ -13,6 +13,9 @@ for it by name waits. All deletions end in `_remove`: the name, its bindings, an
 these are one change of the catalog. Messages that a crash leaves without a queue are skipped by the next start (HS-06,
 RC-02).
 
+`delete` ends a vhost that is no longer in the catalog: its connections are closed already, and its queues go with their
+messages, some of them in each session.
+
 Changes of the catalog are applied to the routing in the catalog's order (`catalog.ChangeOrder`).
 
 Invariants
@@ -22,6 +25,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,7 +36,7 @@ from warren.base.ids import Epoch, ExchangeId, QueueId
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
 from warren.broker.dead_letters import DeadLetterRoutes
-from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue
+from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue, VhostDeleted
 from warren.broker.exchanges.routing import Routing, load
 from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.queue import BrokerQueue, QueueContext
@@ -50,6 +54,7 @@ from warren.files.environment import Environment
 from warren.queues.settings import QueueSettings
 
 Result = TypeVar("Result")
+_LOG = logging.getLogger(__name__)
 _PROBLEMS_MAX = 100
 TOGETHER = 100  # queues that are started or stopped in one session
 
@@ -70,6 +75,10 @@ class Client:
     access: Access
     owner: Owner
     last_queue: str = ""  # declared last: the queue of a method that names none
+
+    def set_access(self, access: Access) -> None:
+        """The permissions have changed."""
+        self.access = access
 
 
 class Vhost:
@@ -96,7 +105,7 @@ class Vhost:
         self._by_name: dict[str, QueueHandle] = {}
         self._by_id: dict[QueueId, QueueHandle] = {}
         self._queues_lock = environment.threads.condition()  # of these two
-        self._is_closed = False
+        self._closed: QueuesClosed | None = None  # why no queue starts any more
         self._is_commit_scheduled = False
         self._on_ready: Callable[[QueueHandle], None] | None = None
         self.timers = Timers(environment.threads, environment.clock, environment.background)
@@ -148,11 +157,40 @@ class Vhost:
     def close(self) -> None:
         """Stop the queues, which write their counters; waiting getters get an error."""
         with self._queues_lock:
-            self._is_closed = True
+            self._closed = QueuesClosed()
         self.timers.stop()
         handles = self.handles()
         for start in range(0, len(handles), TOGETHER):
             self._stop_queues(handles[start : start + TOGETHER])
+
+    def describe(self, row: VhostRow) -> None:
+        """Its description or tags have changed."""
+        self.row = row
+
+    @property
+    def is_deleted(self) -> bool:
+        return isinstance(self._closed, VhostDeleted)
+
+    def refuse_queues(self) -> None:
+        """The vhost was deleted from the catalog: start no queue any more, and wake the threads that wait for one."""
+        with self._queues_lock:
+            self._closed = VhostDeleted(self.row.name)
+            self._queues_lock.notify_all()
+
+    def delete(self, queues: Collection[QueueId]) -> None:
+        """End what the deleted vhost has in memory, and remove the messages of its queues; durable on return. A queue
+        that was not started, or fails meanwhile, loses its messages all the same."""
+        assert self.is_deleted, "refuse_queues comes first"
+        self.timers.stop()
+        handles, dropped = self.handles(), set[QueueId]()
+        for start in range(0, len(handles), TOGETHER):
+            dropped |= self._drop_queues(handles[start : start + TOGETHER])
+        if unread := {*queues} - dropped:
+            self.storage.forget(unread)
+            self.storage.upkeep.request_pass()  # the size of their messages is unknown
+        for id_ in queues:
+            self.monitor.forget(id_)
+            self.storage.queue_deleted(id_)
 
     def set_on_ready(self, on_ready: Callable[[QueueHandle], None]) -> None:
         """`on_ready` schedules a delivery from a queue, for a consumer with room. Called by any thread."""
@@ -466,9 +504,28 @@ class Vhost:
             with handle.lock:
                 handle.end(QueuesClosed())
 
+    def _drop_queues(self, handles: Sequence[QueueHandle]) -> set[QueueId]:
+        """Delete the messages of these queues in one session, durable on return, and end the queues. Returns those
+        whose messages were deleted."""
+
+        def action(work: UnitOfWork) -> set[QueueId]:
+            return {_drop(handle, work) for handle in handles if handle.queue is not None}
+
+        dropped = set[QueueId]()
+        try:
+            dropped, epoch = self.execute(handles, action)
+            self.storage.log.wait(epoch)
+        except WarrenError as error:
+            facts = {"vhost": self.row.name, "why": error.what}
+            _LOG.warning("queues of a deleted vhost failed: their messages are removed", extra={"facts": facts})
+        for handle in handles:
+            with handle.lock:
+                handle.end(QueueDeleted(handle.name))
+        return dropped
+
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise QueuesClosed
+        if self._closed is not None:
+            raise self._closed
 
     def _now_ms(self) -> int:
         return monotonic_ms(self._environment.clock)
@@ -500,6 +557,13 @@ def _touch_all(vhost: Vhost, handles: Sequence[QueueHandle]) -> None:
             work.touch(handle.serving())
 
     vhost.execute(handles, action)
+
+
+def _drop(handle: QueueHandle, work: UnitOfWork) -> QueueId:
+    """No message is accepted between the removal of a queue's messages and its end."""
+    handle.serving().delete(work)
+    handle.end(QueueDeleted(handle.name))
+    return handle.id
 
 
 def _stop(handles: Sequence[QueueHandle], work: UnitOfWork) -> None:

@@ -22,6 +22,8 @@ class UnknownVhost(Refused):
 
 
 class Vhosts:
+    """Thread-safe: `_by_name` is replaced, never changed."""
+
     def __init__(self, storage: QueueStorage, environment: Environment, settings: QueueSettings) -> None:
         self._storage = storage
         self._environment = environment
@@ -45,9 +47,20 @@ class Vhosts:
             if found is not None and found.row.id == row.id:
                 return found
             vhost = Vhost(row, self._storage, self._environment, self._settings, self.monitor)
-            self._by_name[row.name] = vhost
+            self._by_name = {**self._by_name, row.name: vhost}
         vhost.begin()
         return vhost
+
+    def withdraw(self, row: VhostRow) -> Vhost | None:
+        """A vhost was deleted from the catalog: from now on it is not found, and starts no queue. None if it was not
+        served. The caller ends it (`Vhost.delete`)."""
+        with self._lock:
+            found = self._by_name.get(row.name)
+            if found is None or found.row.id != row.id:
+                return None
+            self._by_name = {name: vhost for name, vhost in self._by_name.items() if vhost is not found}
+        found.refuse_queues()
+        return found
 
     def find(self, name: str) -> Vhost:
         found = self._by_name.get(name)
@@ -56,7 +69,8 @@ class Vhosts:
         return found
 
     def every(self) -> list[Vhost]:
-        return [self._by_name[name] for name in sorted(self._by_name)]
+        by_name = self._by_name
+        return [by_name[name] for name in sorted(by_name)]
 
     def warm_up(self) -> None:
         """Start every queue that was not used yet, some at a time; ends early at a stop."""
@@ -68,8 +82,8 @@ class Vhosts:
                     return
                 try:
                     vhost.start_queues(rows[start : start + TOGETHER])
-                except QueuesClosed:
-                    return
+                except QueuesClosed:  # deleted, or the broker is closing
+                    break
                 except WarrenError as error:  # a request for one of them gets the error again
                     vhost.report_problem(f"queues could not be started: {error.what}")
 

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from warren.base.errors import Refused
-from warren.base.ids import VhostId
+from warren.base.ids import QueueId, VhostId
 from warren.catalog.rows import TABLES, RowKind, RowWriter, checked_name
 from warren.catalog.schema import vhosts
 
@@ -51,22 +51,27 @@ def declare(writer: RowWriter, name: str, description: str = "", tags: Sequence[
 
 
 def describe(writer: RowWriter, id_: VhostId, description: str, tags: Sequence[str] = ()) -> VhostRow:
-    """Replace description and tags."""
+    """Replace description and tags. A row that has them already is not written."""
     row = writer.connection.execute(select(vhosts).where(vhosts.c.id == id_)).mappings().one_or_none()
     if row is None:
         raise Refused(f"there is no vhost {id_}")
-    writer.replace(RowKind.VHOST, row, description=description, tags=list(tags))
-    return VhostRow(id_, row["name"], description, tuple(tags))
+    new = VhostRow(id_, row["name"], description, tuple(tags))
+    if new != _vhost(row):
+        writer.replace(RowKind.VHOST, row, description=description, tags=list(tags))
+    return new
 
 
-def delete(writer: RowWriter, id_: VhostId) -> None:
-    """Delete everything in it, and then the vhost."""
+def delete(writer: RowWriter, id_: VhostId) -> list[QueueId]:
+    """Delete everything in it, and then the vhost. Returns the queues that were deleted."""
     if not _exists(writer.connection, id_):
         raise Refused(f"there is no vhost {id_}")
+    of_queues = select(TABLES[RowKind.QUEUE].c.id).where(TABLES[RowKind.QUEUE].c.vhost_id == id_)
+    deleted = [QueueId(each) for each in writer.connection.execute(of_queues).scalars()]
     for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION, RowKind.BINDING, RowKind.QUEUE, RowKind.EXCHANGE):
         table = TABLES[kind]
         writer.remove(kind, writer.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
     writer.remove(RowKind.VHOST, [id_])
+    return deleted
 
 
 def get(connection: Connection, name: str) -> VhostRow | None:

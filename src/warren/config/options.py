@@ -49,6 +49,7 @@ from warren.config.parse import (
 from warren.files.protocol import join
 
 MECHANISMS = ("PLAIN", "AMQPLAIN")
+PASSWORD_HASHINGS = ("scrypt", "sha256")
 REFLECTION_MODES = ("notify", "push", "push-threaded", "watch", "spark", "off")
 COUNT_MAX = 1 << 31
 
@@ -172,6 +173,11 @@ _SERVER = OptionGroup("AMQP server", "ServerSettings", (
     Option("login_delay_seconds", seconds, "1", "server.login_delay_seconds",
            "Delay of the answer to a refused login. Each further one from the same address within a minute doubles "
            "it, up to 3 s; after ten of them one login a second is checked, except for users who are known already."),
+    Option("password_hashing", one_of(*PASSWORD_HASHINGS), "scrypt", "server.password_hashing",
+           "How new passwords are hashed: scrypt, or sha256, which RabbitMQ can import."),
+    Option("password_rehash", truth, "false", "server.password_rehash",
+           "At a login, replace a password hash of another kind by one of password_hashing. Otherwise imported hashes "
+           "are kept."),
     Option("unsafe_bytes_max", size_from(1), "32MiB", "server.unsafe_bytes_max",
            "Published bytes that are not durable yet. Above it the broker does not read from publishers."),
     Option("unsent_bytes_max", size_from(1), "1MiB", "server.unsent_bytes_max",

@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol
 
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
+from warren.broker.administration import Administration
 from warren.broker.counters import MessageCounters, QueueCounters
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
@@ -100,6 +101,9 @@ class BrokerView(Protocol):
 
     @property
     def users(self) -> UserDirectory: ...
+
+    @property
+    def administration(self) -> Administration: ...
 
     @property
     def counts(self) -> MessageCounters: ...

@@ -50,8 +50,9 @@ from starlette.requests import ClientDisconnect, Request
 from warren.amqp.errors import PeerError, ReplyCode, reply_text
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import UserId, VhostId
+from warren.broker.administration import UnknownUser
 from warren.broker.auth.permissions import Access, AccessRefused, access_to
-from warren.broker.errors import UnknownQueue
+from warren.broker.errors import UnknownQueue, VhostDeleted
 from warren.broker.vhost import Vhost
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions
@@ -81,16 +82,17 @@ class HttpRefusal(Refused):
     """A status other than 200. An empty error has no body."""
 
     def __init__(
-        self, status: int, error: str = "", reason: str = "", headers: Mapping[str, str] | None = None
+        self, status: int, error: str = "", reason: str | list[Any] = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(reason or f"HTTP status {status}")
+        """RabbitMQ gives some reasons as a list: a word, and the value that it is about."""
+        super().__init__(str(reason) if reason else f"HTTP status {status}")
         self.status = status
         self.error = error
         self.reason = reason
         self.headers = dict(headers or {})
 
     @property
-    def body(self) -> dict[str, str] | None:
+    def body(self) -> dict[str, Any] | None:
         return {"error": self.error, "reason": self.reason} if self.error else None
 
 
@@ -110,7 +112,7 @@ def not_found() -> HttpRefusal:
     return HttpRefusal(404, "Object Not Found", "Not Found")
 
 
-def bad_request(reason: str, error: str = "bad_request") -> HttpRefusal:
+def bad_request(reason: str | list[Any], error: str = "bad_request") -> HttpRefusal:
     return HttpRefusal(400, error, reason)
 
 
@@ -123,7 +125,7 @@ def refusal_of(error: WarrenError) -> HttpRefusal:
     match error:
         case HttpRefusal():
             return error
-        case UnknownVhost() | UnknownQueue() | PeerError(code=ReplyCode.NOT_FOUND):
+        case UnknownVhost() | VhostDeleted() | UnknownUser() | UnknownQueue() | PeerError(code=ReplyCode.NOT_FOUND):
             return not_found()
         case AccessRefused():
             return not_permitted(reply_text(ReplyCode.ACCESS_REFUSED, error.what))
@@ -238,7 +240,7 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """An answer with a status other than 200."""
+    """An answer with a status other than 200. None: no content."""
 
     content: Any
     status: int = 200
@@ -254,6 +256,7 @@ class HttpRoute(NamedTuple):
     rule: AccessRule
     handler: Handler
     content_type: str = JSON  # for other types the handler returns the text
+    opens_vhost: bool = True  # a {vhost} in the path must exist, and be open to the user
 
 
 class RouteMatch(NamedTuple):

@@ -4,7 +4,7 @@
     AMQPLAIN    a table without its size: LOGIN, PASSWORD        AMQP's own, used by old clients
 
     Login ──▶ row of the user ──▶ verified recently? ──▶ hash it ──▶ address allowed? ──▶ User
-                                                          └─ a hash of RabbitMQ: replaced by scrypt
+                                                          └─ with `password_rehash`: replaced by a newer hash
 
 `read_login`: a response that is too long or malformed is an error of the client. An authorization id must be the name
 itself. Not supported: ANONYMOUS, which has no password; EXTERNAL, which needs certificates.
@@ -49,7 +49,7 @@ from warren.amqp.errors import PeerError, ReplyCode, reply_text
 from warren.amqp.types import read_table
 from warren.base.environment import Clock, Random
 from warren.base.errors import Refused, WarrenError
-from warren.broker.auth.passwords import PASSWORD_BYTES_MAX, Hashing, hashed, is_dated, verify
+from warren.broker.auth.passwords import NEW_PASSWORDS, PASSWORD_BYTES_MAX, hashed, is_dated, verify
 from warren.broker.auth.permissions import may_come_from
 from warren.catalog import users
 from warren.catalog.catalog import Catalog
@@ -247,13 +247,12 @@ class _Hashing:
 class UserAuthentication:
     """Thread-safe."""
 
-    def __init__(
-        self, catalog: Catalog, environment: Environment, settings: ServerSettings, allows_md5: bool = False
-    ) -> None:
+    def __init__(self, catalog: Catalog, environment: Environment, settings: ServerSettings) -> None:
         self._catalog = catalog
         self._rng = environment.rng
         self._loopback_users = frozenset(settings.loopback_users)
-        self._allows_md5 = allows_md5
+        self._hashing = NEW_PASSWORDS[settings.password_hashing]
+        self._rehashes = settings.password_rehash
         self._lock = environment.threads.condition()  # of the following attributes
         self._known = KnownLogins(environment.rng)
         self._back_off = BackOff(environment.clock, settings.login_delay_seconds)
@@ -302,9 +301,9 @@ class UserAuthentication:
 
     def _hashed(self, login: Login, user: UserRow | None, signed: bytes) -> bool:
         password_hash, hashing = (user.password_hash, user.hashing_algorithm) if user is not None else (None, "")
-        if not verify(login.password, password_hash, hashing, self._allows_md5) or user is None:
+        if not verify(login.password, password_hash, hashing) or user is None:
             return False
-        if is_dated(user.password_hash, user.hashing_algorithm):
+        if self._rehashes and is_dated(user.password_hash, user.hashing_algorithm, self._hashing):
             user = self._renewed(user, login.password)
         with self._lock:
             self._known.learn(user, signed)
@@ -312,13 +311,13 @@ class UserAuthentication:
 
     def _renewed(self, user: UserRow, password: str) -> UserRow:
         """Store the same password with the current hash. If that fails, the login succeeds all the same."""
-        password_hash = hashed(password, self._rng)
+        password_hash = hashed(password, self._rng, hashing=self._hashing)
 
         def work(change: RowWriter) -> UserRow:
             row = users.get(change.connection, user.name)
             if row != user:  # changed by another thread meanwhile: that change stays
                 return user
-            return users.change_password(change, user.id, password_hash, Hashing.SCRYPT.value)
+            return users.change_password(change, user.id, password_hash, self._hashing.value)
 
         try:
             return self._catalog.change(work)

@@ -24,7 +24,7 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
@@ -50,9 +50,12 @@ from warren.amqp.frames import HEARTBEAT_FRAME
 from warren.amqp.methods import ChannelClose, ConnectionClose, Method
 from warren.base.environment import Clock
 from warren.base.errors import WarrenError
+from warren.base.ids import UserId
+from warren.broker.administration import AccessUpdate
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
 from warren.broker.vhost import Owner
+from warren.catalog.users import UserRow
 from warren.server.channel import ServerChannel
 from warren.server.handlers import channel as channel_methods
 from warren.server.handlers import connection as handshake
@@ -99,6 +102,8 @@ class ServerConnection(asyncio.Protocol):
         self.capabilities: frozenset[str] = frozenset()
         self.client_properties: dict[str, object] = {}
         self.user = ""
+        self.user_id = UserId(0)  # set at the login, as the name
+        self.limits: Mapping[str, int] = {}  # of the user
         self.access: Access | None = None  # in the open vhost
         self.owner = Owner("")
         self.frame_max = settings.frame_max
@@ -292,6 +297,42 @@ class ServerConnection(asyncio.Protocol):
 
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)
+
+    # -- permissions ---------------------------------------------------------------------------------------------
+
+    def logged_in(self, user: UserRow) -> None:
+        self.user, self.user_id = user.name, user.id
+
+    def enter(self, served: VhostLoop, user: UserRow, access: Access) -> None:
+        """Open a vhost, unless its user has too many connections."""
+        self.limits = user.limits
+        self.server.check_connections(self)
+        self.served = served
+        self._set_access(access)
+
+    def update_access(self, update: AccessUpdate) -> None:
+        """A user or a vhost was deleted, or permissions or limits were changed."""
+        if self.user_id in update.deleted_users:
+            self._force_close(f"user '{self.user}' is deleted")
+        elif self.access is not None and self.served.vhost.row.id in update.deleted_vhosts:
+            self._force_close(f"vhost '{self.access.vhost}' is deleted")
+        elif self.user_id in update.users:
+            user = update.users[self.user_id]
+            self.limits = user.limits
+            if self.access is not None:
+                self._set_access(update.access_of(user, self.served.vhost.row))
+
+    def _set_access(self, access: Access) -> None:
+        """Targets that were authorized before are forgotten."""
+        self.access = access
+        self.targets = PublishTargets(self.served.vhost, self.served.routes, access)
+        for channel in self.channels.values():
+            channel.client.set_access(access)
+
+    def _force_close(self, why: str) -> None:
+        if self.amqp.state is not ConnectionState.CLOSE_SENT:
+            text = reply_text(ReplyCode.CONNECTION_FORCED, why)
+            self.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, text))
 
     # -- the end -------------------------------------------------------------------------------------------------
 

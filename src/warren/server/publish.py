@@ -1,7 +1,7 @@
 """Publish targets: exchange and routing key of a connection, looked up and authorized once for each method frame.
 
 Clients send the same method frame again and again, so the frame itself is the key. A target is valid until a row of the
-routing changes; permissions are those of the connection's first publish there.
+routing changes, or the permissions of the connection (`ServerConnection.update_access` begins a new table).
 
 Messages whose properties have to be decoded (`special_of`):
 

@@ -21,13 +21,14 @@ from functools import partial
 from typing import Final
 
 from warren.amqp.connection import ConnectionState
-from warren.amqp.errors import ReplyCode
+from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from warren.base.ids import Epoch
+from warren.broker.administration import CHANNELS_MAX, CONNECTIONS_MAX, AccessUpdate
 from warren.broker.confirms import Confirms
 from warren.broker.counters import MessageCounters
 from warren.broker.storage import QueueStorage
-from warren.broker.vhosts import Vhosts
+from warren.broker.vhosts import UnknownVhost, Vhosts
 from warren.catalog.catalog import Catalog
 from warren.files.environment import Environment
 from warren.server.alarms import BLOCKED, UNSAFE, PublisherPressure, ResourceMonitor
@@ -44,6 +45,7 @@ LOGIN_POOL_SIZE: Final = 2  # threads for logins: they must not wait for declara
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
+UPDATE_SECONDS_MAX: Final = 30.0  # for the event loop to take up an update of permissions
 
 
 class Server:
@@ -67,6 +69,7 @@ class Server:
         self.counts = counts
         self.environment = environment
         self.connections: dict[ServerConnection, None] = {}  # in the order of arrival
+        self.access_updates = 0  # users, permissions or vhosts have changed this often
         self.newest = Epoch(0)  # when it is durable, so are all batches so far
         self.failed: BaseException | None = None  # why nothing more is confirmed
         self.on_failure: Callable[[BaseException], None] = lambda error: None
@@ -163,11 +166,58 @@ class Server:
 
     def served(self, name: str) -> VhostLoop:
         """A vhost, by name; refused if there is none. Any thread."""
-        vhost = self.vhosts.find(name)
+        try:
+            vhost = self.vhosts.find(name)
+        except UnknownVhost:
+            self._served.pop(name, None)
+            raise
         served = self._served.get(name)
         if served is None or served.vhost is not vhost:
             served = self._served[name] = VhostLoop(self, vhost)
         return served
+
+    # -- permissions and limits ----------------------------------------------------------------------------------
+
+    def update_access(self, update: AccessUpdate) -> None:
+        """Users, permissions or vhosts have changed: returns when all connections have it. Not in the loop's thread."""
+        if self._loop is None or self._has_stopped:
+            return
+        updated: Future[None] = Future()
+        self._loop.call_soon_threadsafe(self._update_access, update, updated)
+        updated.result(UPDATE_SECONDS_MAX)
+
+    def _update_access(self, update: AccessUpdate, updated: Future[None]) -> None:
+        """A connection that is opening a vhost now notices the count, and reads its permissions again."""
+        self.access_updates += 1
+        for connection in list(self.connections):
+            try:
+                connection.update_access(update)
+            except Exception as error:
+                self.cut_off(connection, error)
+        for name, served in list(self._served.items()):
+            if served.vhost.row.id in update.deleted_vhosts:
+                self._served.pop(name, None)
+        updated.set_result(None)
+
+    def check_connections(self, connection: ServerConnection) -> None:
+        """Before it opens a vhost: refused at the limit of its user."""
+        most = connection.limits.get(CONNECTIONS_MAX, -1)
+        if most >= 0 and sum(each.access is not None for each in self._connections_of(connection)) >= most:
+            user = connection.user
+            what = f"connection refused for user '{user}': user connection limit ({most}) is reached"
+            raise PeerError(ReplyCode.NOT_ALLOWED, what, 10, 40)
+
+    def check_channels(self, connection: ServerConnection) -> None:
+        """Before it opens a channel: refused at the limit of its user, over all connections."""
+        most = connection.limits.get(CHANNELS_MAX, -1)
+        if most >= 0 and sum(len(each.channels) for each in self._connections_of(connection)) >= most:
+            user = connection.user
+            what = f"number of channels opened for user '{user}' has reached the maximum allowed user limit of ({most})"
+            raise PeerError(ReplyCode.NOT_ALLOWED, what)
+
+    def _connections_of(self, connection: ServerConnection) -> list[ServerConnection]:
+        """Of the same user; itself, too."""
+        return [each for each in self.connections if each.user_id == connection.user_id]
 
     # -- batches -------------------------------------------------------------------------------------------------
 

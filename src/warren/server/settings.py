@@ -24,6 +24,8 @@ class ServerSettings:
     mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
     loopback_users: tuple[str, ...] = ("guest",)  # may log in from this machine only
     login_delay_seconds: float = 1.0  # delay of the answer to a refused login
+    password_hashing: str = "scrypt"  # of new passwords; or sha256, which RabbitMQ can import
+    password_rehash: bool = False  # at a login, replace a hash that is not of this kind
     unsafe_bytes_max: int = 32 << 20  # published and not durable yet; above it publishers are not read
     unsent_bytes_max: int = 1 << 20  # send-buffer limit per connection; above it deliveries to it pause
     disk_free_min_bytes: int = 50_000_000  # free space below it blocks publishers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from base64 import b64encode
+from base64 import b64decode, b64encode
 
 import pytest
 
@@ -17,6 +17,7 @@ from warren.broker.auth.passwords import (
     checked_hashing,
     hashed,
     is_dated,
+    is_readable,
     verify,
 )
 from warren.testing.fakes import SeededRandom
@@ -70,13 +71,35 @@ def test_hashes_of_rabbitmq_are_taken() -> None:
     assert verify("x", rabbit("sha512", "x"), SHA512) and not verify("y", rabbit("sha512", "x"), SHA512)
 
 
-def test_md5_is_refused_unless_it_is_enabled() -> None:
-    old = rabbit("md5", "x")
-    assert not verify("x", old, MD5)
-    assert verify("x", old, MD5, allows_md5=True)
-    with pytest.raises(Refused, match="MD5 password hashes are not allowed"):
-        checked_hashing(MD5)
-    assert checked_hashing(MD5, allows_md5=True) is Hashing.MD5
+def test_md5_hashes_of_old_definitions_are_taken() -> None:
+    assert verify("x", rabbit("md5", "x"), MD5) and not verify("y", rabbit("md5", "x"), MD5)
+    assert checked_hashing(MD5) is Hashing.MD5
+
+
+def test_a_new_hash_may_be_one_that_rabbitmq_can_import() -> None:
+    hash_text = hashed("gehéim", SystemRandom(), hashing=Hashing.SHA256)
+    raw = b64decode(hash_text)
+    assert raw[4:] == hashlib.sha256(raw[:4] + "gehéim".encode()).digest()
+    assert verify("gehéim", hash_text, SHA256) and not verify("geheim", hash_text, SHA256)
+    assert hash_text != hashed("gehéim", SystemRandom(), hashing=Hashing.SHA256)
+
+
+@pytest.mark.parametrize(
+    ("password_hash", "hashing", "expected"),
+    [
+        ("", Hashing.SHA256, True),
+        ("", Hashing.SCRYPT, True),
+        ("a3ZXYg==", Hashing.SHA256, True),
+        ("not base64!", Hashing.SHA256, False),
+        ("====", Hashing.SHA256, False),
+        ("A" * 10_000, Hashing.SHA512, False),
+        ("scrypt$ln=4,r=1,p=1$AAAA$AAAA", Hashing.SCRYPT, True),
+        ("scrypt$ln=30,r=8,p=1$AAAA$AAAA", Hashing.SCRYPT, False),
+        ("a3ZXYg==", Hashing.SCRYPT, False),
+    ],
+)
+def test_the_form_of_a_hash_is_checked(password_hash: str, hashing: Hashing, expected: bool) -> None:
+    assert is_readable(password_hash, hashing) is expected
 
 
 def test_an_unknown_algorithm_is_refused_by_name() -> None:
@@ -109,7 +132,7 @@ def test_the_longest_password_is_taken() -> None:
         ("not base64!", SHA256),
         ("AAAA", SHA256),
         (rabbit("sha256", "other"), SHA256),
-        (rabbit("md5", "x"), MD5),
+        (rabbit("md5", "other"), MD5),
         ("A" * 10_000, SHA256),
         ("scrypt$ln=4,r=1,p=1$AAAA", SCRYPT),
         ("scrypt$ln=4,r=1,p=1$AAA$AAAA", SCRYPT),
@@ -132,8 +155,10 @@ def test_a_hash_that_costs_too_much_is_not_computed(cost: str, scrypt_calls: lis
     assert scrypt_calls == [passwords.USUAL_COST]
 
 
-def test_a_hash_is_dated_if_it_is_not_ours_or_was_cheaper() -> None:
-    assert is_dated(rabbit("sha256", "x"), SHA256)
-    assert is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT)
-    assert not is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT, CHEAP)
-    assert not is_dated(hashed("x", SeededRandom(1)), SCRYPT)
+def test_a_hash_is_dated_if_a_new_one_would_be_of_another_kind_or_cost() -> None:
+    assert is_dated(rabbit("sha256", "x"), SHA256, Hashing.SCRYPT)
+    assert is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT, Hashing.SCRYPT)
+    assert not is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT, Hashing.SCRYPT, CHEAP)
+    assert not is_dated(hashed("x", SeededRandom(1)), SCRYPT, Hashing.SCRYPT)
+    assert is_dated(hashed("x", SeededRandom(1), CHEAP), SCRYPT, Hashing.SHA256)
+    assert not is_dated(rabbit("sha256", "x"), SHA256, Hashing.SHA256)

@@ -1,12 +1,13 @@
 """Passwords: hashing, and verification in constant time.
 
-    warren_password_hashing_scrypt    scrypt$ln=14,r=8,p=1$<salt, base64>$<hash, base64>     all new ones
-    rabbit_password_hashing_sha256    base64( salt, 4 bytes | sha256(salt | password) )      imported from RabbitMQ
-    rabbit_password_hashing_sha512    the same with sha512
-    rabbit_password_hashing_md5       the same with md5: refused, unless it is allowed
+    warren_password_hashing_scrypt    scrypt$ln=14,r=8,p=1$<salt, base64>$<hash, base64>     new ones, by default
+    rabbit_password_hashing_sha256    base64( salt, 4 bytes | sha256(salt | password) )      as RabbitMQ makes them
+    rabbit_password_hashing_sha512    the same with sha512                                   imported only
+    rabbit_password_hashing_md5       the same with md5                                      imported only
 
-Each hash contains its cost, so the cost can be raised: after a successful login `is_dated` says whether the password
-should be hashed again. The cost is 16 MiB and some 50 ms, so that a thousand clients can reconnect at once.
+`password_hashing` (server/settings) decides how new passwords are hashed: by scrypt, or by SHA-256 so that RabbitMQ can
+read them. Hashes that are imported are kept as they are. With `password_rehash` a successful login replaces a hash that
+`is_dated`. A scrypt hash contains its cost: 16 MiB and some 50 ms, so that a thousand clients can reconnect at once.
 
 Invariants
 * An empty password, an empty hash or a hash that is not understood never verifies.
@@ -48,6 +49,9 @@ class Hashing(Enum):
     MD5 = "rabbit_password_hashing_md5"
 
 
+NEW_PASSWORDS = {"scrypt": Hashing.SCRYPT, "sha256": Hashing.SHA256}  # the values of `password_hashing`
+
+
 _DIGESTS: dict[Hashing, Callable[[bytes], bytes]] = {
     Hashing.SHA256: lambda raw: hashlib.sha256(raw).digest(),
     Hashing.SHA512: lambda raw: hashlib.sha512(raw).digest(),
@@ -79,27 +83,36 @@ class ScryptCost:
 USUAL_COST = ScryptCost()
 
 
-def hashed(password: str, rng: Random, cost: ScryptCost = USUAL_COST) -> str:
-    """A new hash, by scrypt."""
+def hashed(password: str, rng: Random, cost: ScryptCost = USUAL_COST, hashing: Hashing = Hashing.SCRYPT) -> str:
+    """A new hash: by scrypt, or salted as RabbitMQ does it."""
     raw = _checked(password)
     salt = b"".join(rng.id64().to_bytes(8, "big") for _ in range(SALT_BYTES // 8))
+    if hashing is not Hashing.SCRYPT:
+        salt = salt[:_RABBIT_SALT_BYTES]
+        return b64encode(salt + _DIGESTS[hashing](salt + raw)).decode()
     parts = (b64encode(part).decode() for part in (salt, cost.digest(raw, salt)))
     return f"scrypt$ln={cost.log2_n},r={cost.r},p={cost.p}${'$'.join(parts)}"
 
 
-def checked_hashing(name: str, allows_md5: bool = False) -> Hashing:
+def checked_hashing(name: str) -> Hashing:
     """The algorithm of this name; SHA-256 for an empty name, as in RabbitMQ."""
     try:
-        hashing = Hashing(name or Hashing.SHA256.value)
+        return Hashing(name or Hashing.SHA256.value)
     except ValueError as error:
         known = ", ".join(each.value for each in Hashing)
         raise Refused(f"there is no password hashing {name[:60]!r}", f"there are {known}") from error
-    if hashing is Hashing.MD5 and not allows_md5:
-        raise Refused("MD5 password hashes are not allowed", "give this user a new password, or allow MD5")
-    return hashing
 
 
-def verify(password: str, password_hash: str | None, hashing: str, allows_md5: bool = False) -> bool:
+def is_readable(password_hash: str, hashing: Hashing) -> bool:
+    """Whether it has the form of a hash of this algorithm. An empty one has: no password is accepted then."""
+    if not password_hash or len(password_hash) > _HASH_CHARACTERS_MAX:
+        return not password_hash
+    if hashing is Hashing.SCRYPT:
+        return _cost_of(password_hash) is not None
+    return bool(_decoded(password_hash))
+
+
+def verify(password: str, password_hash: str | None, hashing: str) -> bool:
     """Whether this is the password. False without a hash (no such user)."""
     try:
         raw = _checked(password)
@@ -107,15 +120,15 @@ def verify(password: str, password_hash: str | None, hashing: str, allows_md5: b
         return False
     if hashing == Hashing.SCRYPT.value and password_hash and (cost := _cost_of(password_hash)):
         return _verify_scrypt(raw, password_hash, cost)
-    is_right = bool(password_hash) and _verify_salted(raw, password_hash or "", hashing, allows_md5)
+    is_right = bool(password_hash) and _verify_salted(raw, password_hash or "", hashing)
     if not is_right:
         USUAL_COST.digest(raw, bytes(SALT_BYTES))
     return is_right
 
 
-def is_dated(password_hash: str, hashing: str, cost: ScryptCost = USUAL_COST) -> bool:
-    """Whether the password, now that it is known, should be hashed again."""
-    return hashing != Hashing.SCRYPT.value or _cost_of(password_hash) != cost
+def is_dated(password_hash: str, hashing: str, wanted: Hashing, cost: ScryptCost = USUAL_COST) -> bool:
+    """Whether a new hash of the same password would have another algorithm or cost."""
+    return hashing != wanted.value or (wanted is Hashing.SCRYPT and _cost_of(password_hash) != cost)
 
 
 def _checked(password: str) -> bytes:
@@ -138,9 +151,9 @@ def _cost_of(password_hash: str) -> ScryptCost | None:
     return cost if cost.is_acceptable else None
 
 
-def _verify_salted(password: bytes, password_hash: str, hashing: str, allows_md5: bool) -> bool:
+def _verify_salted(password: bytes, password_hash: str, hashing: str) -> bool:
     try:
-        digest = _DIGESTS.get(checked_hashing(hashing, allows_md5))
+        digest = _DIGESTS.get(checked_hashing(hashing))
     except Refused:
         return False
     if digest is None or len(password_hash) > _HASH_CHARACTERS_MAX:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.base.errors import Refused, WarrenError
 from warren.broker.auth.permissions import AccessRefused
-from warren.broker.errors import QueueDown, QueuesClosed
+from warren.broker.errors import QueueDown, QueuesClosed, VhostDeleted
 from warren.broker.exchanges.headers import comparable
 from warren.broker.queue_arguments import BACKING, BadArgument, type_of
 from warren.catalog.exchanges import ExchangeRow
@@ -80,6 +80,8 @@ def client_error(error: WarrenError) -> WarrenError:
     """The error for the client. An error that the client did not cause is returned unchanged."""
     if isinstance(error, AccessRefused):
         return refused(error.what)
+    if isinstance(error, VhostDeleted):
+        return PeerError(ReplyCode.CONNECTION_FORCED, error.what)
     if isinstance(error, QueuesClosed):
         return PeerError(ReplyCode.CONNECTION_FORCED, "the broker is stopping")
     if isinstance(error, QueueDown):

@@ -66,6 +66,7 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
 
 def _open(connection: ServerConnection, number: int) -> None:
     assert connection.access is not None, "channels are opened in a vhost"
+    connection.server.check_channels(connection)
     client = Client(connection.access, connection.owner)
     connection.channels[number] = ServerChannel(connection, number, client)
     connection.counts.channels_opened += 1

@@ -31,7 +31,6 @@ from warren.broker.auth.permissions import Access, AccessRefused, access_to
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog.users import UserRow
 from warren.server.authentication import LoginRefused, read_login
-from warren.server.publish import PublishTargets
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
@@ -114,7 +113,7 @@ def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
 
 def _logged_in(connection: ServerConnection, outcome: object) -> None:
     if isinstance(outcome, UserRow):
-        connection.user = outcome.name
+        connection.logged_in(outcome)
         settings = connection.settings
         offer = Tuning(settings.channel_max, settings.frame_max, settings.heartbeat_seconds)
         connection.send_method(0, offered(offer))
@@ -131,30 +130,36 @@ def _send_refusal(connection: ServerConnection, refusal: LoginRefused) -> None:
 
 
 def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
+    """Changes of users, permissions or vhosts reach connections in the loop. What was read before such a change is read
+    again."""
     name, server = method.virtual_host, connection.server
+    updates = server.access_updates
 
-    def call() -> tuple[VhostLoop, Access]:
+    def call() -> tuple[VhostLoop, UserRow, Access]:
         user = server.users.find(connection.user)
         try:
             served = server.served(name)
         except UnknownVhost as error:
             raise PeerError(ReplyCode.NOT_ALLOWED, f"vhost {name} not found", *_OPEN) from error
         try:
-            if user is None:
+            if user is None or user.id != connection.user_id:
                 raise AccessRefused(f"user {connection.user!r} was deleted")
-            return served, access_to(server.catalog, user, served.vhost.row)
+            return served, user, access_to(server.catalog, user, served.vhost.row)
         except AccessRefused as error:
             what = f"access to vhost '{name}' refused for user '{connection.user}'"
             raise PeerError(ReplyCode.NOT_ALLOWED, what, *_OPEN) from error
 
-    connection.offload(call, partial(_opened, connection))
+    def opened(outcome: object) -> None:
+        if server.access_updates != updates:
+            _open(connection, method)
+        else:
+            _opened(connection, outcome)
+
+    connection.offload(call, opened)
 
 
 def _opened(connection: ServerConnection, outcome: object) -> None:
-    assert isinstance(outcome, tuple), "a vhost and the permissions there"
-    connection.served, connection.access = outcome
-    assert connection.access is not None, "just set"
-    served = connection.served
-    connection.targets = PublishTargets(served.vhost, served.routes, connection.access)
+    assert isinstance(outcome, tuple), "a vhost, the user, and its permissions there"
+    connection.enter(*outcome)
     connection.send_method(0, ConnectionOpenOk())
     connection.server.opened(connection)

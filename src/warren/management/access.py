@@ -1,0 +1,420 @@
+"""Users, vhosts, permissions, topic permissions and user limits in the API.
+
+    GET     rows of the catalog, in RabbitMQ's fields        PUT, DELETE, POST   one change of `broker.administration`
+
+A change is durable, and has reached all open connections, before it is answered. Passwords are hashed in the worker
+thread of the request, before the change begins.
+
+Refusals have RabbitMQ's status and reason, e.g. {"error": "bad_request", "reason": "tags_not_present"}. Differences:
+a value of a wrong type is 400, where RabbitMQ answers 500 or stores it; a pattern that cannot be used, and an unknown
+hashing algorithm, are refused with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection
+
+from warren.base.ids import UserId, VhostId
+from warren.broker.administration import AccessChange, BadLimit, Credentials, Patterns, UnknownUser
+from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, checked_hashing, hashed, is_readable
+from warren.broker.vhosts import UnknownVhost
+from warren.catalog import permissions, users, vhosts
+from warren.catalog.permissions import PermissionRow, TopicPermissionRow
+from warren.catalog.users import UserRow
+from warren.management.listing import Item, columns, listed
+from warren.management.requests import (
+    SOCKET_USER,
+    AccessRule,
+    Handler,
+    HttpRefusal,
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    bad_request,
+    not_found,
+)
+
+Result = TypeVar("Result")
+Row = TypeVar("Row", PermissionRow, TopicPermissionRow)
+_CREATED: Final = HttpResponse(None, 201)
+_DONE: Final = HttpResponse(None, 204)
+_ALL: Final = Patterns(".*", ".*", ".*")
+
+
+# -- users -------------------------------------------------------------------------------------------------------
+
+
+def every_user(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        return _listed(request, [_user_item(row) for row in users.every(connection)])
+
+
+def users_without_permissions(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        permitted = {each.user_id for each in permissions.every(connection)}
+        return _listed(request, [_user_item(row) for row in users.every(connection) if row.id not in permitted])
+
+
+def one_user(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        return columns(_user_item(_user(connection, request)), request.query)
+
+
+def put_user(request: HttpRequest) -> Any:
+    """Without password and hash the user has no password, as in RabbitMQ."""
+    body = request.body
+    if "tags" not in body and body.get("administrator") is not True:
+        raise bad_request("tags_not_present")
+    tags = _tags(body["tags"]) if "tags" in body else ["administrator"]
+    limits = body.get("limits")
+    if limits is not None and not isinstance(limits, Mapping):
+        raise bad_request("limits must be an object")
+    credentials, name = _credentials(request), request.names["user"]
+
+    def change(change: AccessChange) -> bool:
+        return change.put_user(name, credentials, tags, limits)
+
+    return _put(_limited(request, change))
+
+
+def delete_user(request: HttpRequest) -> Any:
+    request.broker.administration.change(lambda change: change.delete_user(request.names["user"]))
+    return _DONE
+
+
+def delete_users(request: HttpRequest) -> Any:
+    """All of them or none; RabbitMQ deletes those before the first unknown one."""
+    names = _required(request.body, "users")[0]
+    if not isinstance(names, list):
+        raise bad_request("users must be a list of names")
+
+    def change(change: AccessChange) -> None:
+        for name in dict.fromkeys(map(_checked_name, names)):
+            change.delete_user(name)
+
+    try:
+        request.broker.administration.change(change)
+    except UnknownUser as error:
+        raise bad_request(["no_such_user", error.name]) from error
+    return _DONE
+
+
+def _credentials(request: HttpRequest) -> Credentials:
+    """The password is hashed here: it takes some 50 ms, and no lock is held."""
+    body, broker = request.body, request.broker
+    if "password" in body and "password_hash" in body:
+        raise bad_request("both_password_and_password_hash_are_provided")
+    if body.get("password"):
+        hashing = NEW_PASSWORDS[broker.settings.password_hashing]
+        password = _text(body, "password")
+        return Credentials(hashed(password, broker.environment.rng, hashing=hashing), hashing.value)
+    if "password" in body or "password_hash" not in body:
+        _text(body, "password", "")
+        return Credentials("", Hashing.SHA256.value)
+    hashing = checked_hashing(_text(body, "hashing_algorithm", ""))
+    password_hash = body["password_hash"]
+    if not isinstance(password_hash, str) or not is_readable(password_hash, hashing):
+        if hashing is Hashing.SCRYPT:
+            raise bad_request("password_hash is not a hash by scrypt of this form: scrypt$ln=14,r=8,p=1$SALT$HASH")
+        raise bad_request(["not_base64", password_hash])
+    return Credentials(password_hash, hashing.value)
+
+
+def _user_item(row: UserRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "password_hash": row.password_hash,
+        "hashing_algorithm": row.hashing_algorithm,
+        "tags": list(row.tags),
+        "limits": dict(row.limits),
+    }
+
+
+# -- user limits -------------------------------------------------------------------------------------------------
+
+
+def every_user_limit(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        return _listed(request, _limit_items(users.every(connection)))
+
+
+def limits_of_user(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        return _listed(request, _limit_items([_user(connection, request)]))
+
+
+def put_user_limit(request: HttpRequest) -> Any:
+    value = _required(request.body, "value")[0]
+    user, limit = request.names["user"], request.names["limit"]
+    try:
+        _limited(request, lambda change: change.set_user_limit(user, limit, value))
+    except UnknownUser as error:
+        raise bad_request(["no_such_user", user]) from error
+    return _DONE
+
+
+def delete_user_limit(request: HttpRequest) -> Any:
+    user, limit = request.names["user"], request.names["limit"]
+    request.broker.administration.change(lambda change: change.clear_user_limit(user, limit))
+    return _DONE
+
+
+def _limited(request: HttpRequest, change: Callable[[AccessChange], Result]) -> Result:
+    try:
+        return request.broker.administration.change(change)
+    except BadLimit as error:
+        raise bad_request(error.what) from error
+
+
+def _limit_items(rows: Sequence[UserRow]) -> list[Item]:
+    return [{"user": row.name, "value": dict(row.limits)} for row in rows if row.limits]
+
+
+# -- vhosts ------------------------------------------------------------------------------------------------------
+
+
+def put_vhost(request: HttpRequest) -> Any:
+    """The user who creates a vhost gets all permissions in it, as in RabbitMQ. `tracing` and `default_queue_type` are
+    validated, otherwise ignored."""
+    body, name, user = request.body, request.names["vhost"], request.user
+    description, tags = _text(body, "description", ""), _tags(body.get("tags", ""))
+    _text(body, "default_queue_type", "")
+    if str(tracing := body.get("tracing", False)).lower() not in ("true", "false"):
+        raise bad_request(["not_boolean", tracing])
+
+    def change(change: AccessChange) -> bool:
+        is_new = change.put_vhost(name, description, tags)
+        if is_new and user is not SOCKET_USER:
+            change.put_permissions(user.name, name, _ALL)
+        return is_new
+
+    return _put(request.broker.administration.change(change))
+
+
+def delete_vhost(request: HttpRequest) -> Any:
+    """Answered when its messages are removed."""
+    request.broker.administration.change(lambda change: change.delete_vhost(request.names["vhost"]))
+    return _DONE
+
+
+def start_vhost(request: HttpRequest) -> Any:
+    """A vhost that is served stays as it is."""
+    node, vhost = request.names["node"], request.names["vhost"]
+    if node != request.broker.node:
+        raise bad_request(f"Request to node {node} failed with nodedown")
+    try:
+        request.broker.administration.start_vhost(vhost)
+    except UnknownVhost as error:
+        raise bad_request(f'Request to node {node} failed with {{no_such_vhost,<<"{vhost}">>}}') from error
+    return _DONE
+
+
+# -- permissions -------------------------------------------------------------------------------------------------
+
+
+def every_permission(request: HttpRequest) -> Any:
+    return _listed(request, _permission_items(request))
+
+
+def permissions_of_user(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        user = _user(connection, request)
+    return _listed(request, _permission_items(request, user_id=user.id))
+
+
+def permissions_of_vhost(request: HttpRequest) -> Any:
+    return _listed(request, _permission_items(request, vhost_id=request.vhost.row.id))
+
+
+def one_permission(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        user = _user(connection, request)
+    items = _permission_items(request, user.id, request.vhost.row.id)
+    if not items:
+        raise not_found()
+    return columns(items[0], request.query)
+
+
+def put_permission(request: HttpRequest) -> Any:
+    _required(request.body, *Patterns._fields)
+    patterns = Patterns(*(_text(request.body, name) for name in Patterns._fields))
+    user, vhost = request.names["user"], request.names["vhost"]
+    return _put_pair(request, lambda change: change.put_permissions(user, vhost, patterns))
+
+
+def delete_permission(request: HttpRequest) -> Any:
+    user, vhost = request.names["user"], request.names["vhost"]
+    if not request.broker.administration.change(lambda change: change.clear_permissions(user, vhost)):
+        raise not_found()
+    return _DONE
+
+
+def every_topic_permission(request: HttpRequest) -> Any:
+    return _listed(request, _topic_items(request))
+
+
+def topic_permissions_of_user(request: HttpRequest) -> Any:
+    with request.broker.catalog.reading() as connection:
+        user = _user(connection, request)
+    return _listed(request, _topic_items(request, user_id=user.id))
+
+
+def topic_permissions_of_vhost(request: HttpRequest) -> Any:
+    return _listed(request, _topic_items(request, vhost_id=request.vhost.row.id))
+
+
+def topic_permissions_of_pair(request: HttpRequest) -> Any:
+    """A user in a vhost: one item for each exchange, whatever exchange the path names, as in RabbitMQ."""
+    with request.broker.catalog.reading() as connection:
+        user = _user(connection, request)
+    items = _topic_items(request, user.id, request.vhost.row.id)
+    if not items:
+        raise not_found()
+    return _listed(request, items)
+
+
+def put_topic_permission(request: HttpRequest) -> Any:
+    _required(request.body, "exchange", "write", "read")
+    exchange, write, read = (_text(request.body, name) for name in ("exchange", "write", "read"))
+    user, vhost = request.names["user"], request.names["vhost"]
+    return _put_pair(request, lambda change: change.put_topic_permissions(user, vhost, exchange, write, read))
+
+
+def delete_topic_permissions(request: HttpRequest) -> Any:
+    """For the exchange in the path, or for all."""
+    user, vhost, exchange = request.names["user"], request.names["vhost"], request.names.get("exchange")
+
+    def change(change: AccessChange) -> bool:
+        return change.clear_topic_permissions(user, vhost, exchange)
+
+    if not request.broker.administration.change(change):
+        raise not_found()
+    return _DONE
+
+
+def _put_pair(request: HttpRequest, change: Callable[[AccessChange], bool]) -> HttpResponse:
+    try:
+        return _put(request.broker.administration.change(change))
+    except (UnknownUser, UnknownVhost) as error:
+        raise bad_request("vhost_or_user_not_found") from error
+
+
+def _permission_items(
+    request: HttpRequest, user_id: UserId | None = None, vhost_id: VhostId | None = None
+) -> list[dict[str, Any]]:
+    def item(row: PermissionRow) -> dict[str, Any]:
+        return {"configure": row.configure, "write": row.write, "read": row.read}
+
+    with request.broker.catalog.reading() as connection:
+        return _named(connection, permissions.every(connection, user_id, vhost_id), item)
+
+
+def _topic_items(
+    request: HttpRequest, user_id: UserId | None = None, vhost_id: VhostId | None = None
+) -> list[dict[str, Any]]:
+    def item(row: TopicPermissionRow) -> dict[str, Any]:
+        return {"exchange": row.exchange, "write": row.write, "read": row.read}
+
+    with request.broker.catalog.reading() as connection:
+        return _named(connection, permissions.every_topic(connection, user_id, vhost_id), item)
+
+
+def _named(connection: Connection, rows: Sequence[Row], item: Callable[[Row], Item]) -> list[dict[str, Any]]:
+    """With the names of user and vhost, and in their order."""
+    user_names = {row.id: row.name for row in users.every(connection)}
+    vhost_names = {row.id: row.name for row in vhosts.every(connection)}
+    items = [{"user": user_names[row.user_id], "vhost": vhost_names[row.vhost_id], **item(row)} for row in rows]
+    return sorted(items, key=lambda each: (each["vhost"], each["user"], each.get("exchange", "")))
+
+
+# -- requests ----------------------------------------------------------------------------------------------------
+
+
+def _user(connection: Connection, request: HttpRequest) -> UserRow:
+    row = users.get(connection, request.names["user"])
+    if row is None:
+        raise not_found()
+    return row
+
+
+def _put(is_new: bool) -> HttpResponse:
+    return _CREATED if is_new else _DONE
+
+
+def _listed(request: HttpRequest, items: Sequence[Item]) -> Any:
+    """These lists have no pages in RabbitMQ."""
+    return listed(items, {name: value for name, value in request.query.items() if not name.startswith("page")})
+
+
+def _required(body: Mapping[str, Any], *names: str) -> list[Any]:
+    missing = [f"{{key_missing,{name}}}" for name in names if name not in body]
+    if missing:
+        raise bad_request(f"[{','.join(missing)}]")
+    return [body[name] for name in names]
+
+
+def _text(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = body.get(name, default)
+    if not isinstance(value, str):
+        raise _not_text(name)
+    return value
+
+
+def _tags(value: Any) -> list[str]:
+    """A list, or a text with commas."""
+    tags = value.split(",") if isinstance(value, str) else value
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise _not_text("tags")
+    return [tag.strip() for tag in tags if tag.strip()]
+
+
+def _checked_name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise bad_request(["no_such_user", value])
+    return value
+
+
+def _not_text(name: str) -> HttpRefusal:
+    return bad_request(f"{name} must be text")
+
+
+def _route(path: str, method: str, handler: Handler, opens_vhost: bool = True) -> HttpRoute:
+    return HttpRoute(f"/api/{path}", method, AccessRule.ADMINISTRATOR, handler, opens_vhost=opens_vhost)
+
+
+_PERMISSION: Final = "permissions/{vhost}/{user}"
+_TOPIC_PERMISSION: Final = "topic-permissions/{vhost}/{user}"
+
+ROUTES: Final[tuple[HttpRoute, ...]] = (
+    _route("users", "GET", every_user),
+    _route("users/without-permissions", "GET", users_without_permissions),
+    _route("users/bulk-delete", "POST", delete_users),
+    _route("users/{user}", "GET", one_user),
+    _route("users/{user}", "PUT", put_user),
+    _route("users/{user}", "DELETE", delete_user),
+    _route("users/{user}/permissions", "GET", permissions_of_user),
+    _route("users/{user}/topic-permissions", "GET", topic_permissions_of_user),
+    HttpRoute("/api/user-limits", "GET", AccessRule.MANAGEMENT, every_user_limit),
+    HttpRoute("/api/user-limits/{user}", "GET", AccessRule.MANAGEMENT, limits_of_user),
+    _route("user-limits/{user}/{limit}", "PUT", put_user_limit),
+    _route("user-limits/{user}/{limit}", "DELETE", delete_user_limit),
+    _route("vhosts/{vhost}", "PUT", put_vhost, opens_vhost=False),
+    _route("vhosts/{vhost}", "DELETE", delete_vhost, opens_vhost=False),
+    _route("vhosts/{vhost}/permissions", "GET", permissions_of_vhost),
+    _route("vhosts/{vhost}/topic-permissions", "GET", topic_permissions_of_vhost),
+    _route("vhosts/{vhost}/start/{node}", "POST", start_vhost, opens_vhost=False),
+    _route("permissions", "GET", every_permission),
+    _route(_PERMISSION, "GET", one_permission),
+    _route(_PERMISSION, "PUT", put_permission, opens_vhost=False),
+    _route(_PERMISSION, "DELETE", delete_permission, opens_vhost=False),
+    _route("topic-permissions", "GET", every_topic_permission),
+    _route(_TOPIC_PERMISSION, "GET", topic_permissions_of_pair),
+    _route(_TOPIC_PERMISSION, "PUT", put_topic_permission, opens_vhost=False),
+    _route(_TOPIC_PERMISSION, "DELETE", delete_topic_permissions, opens_vhost=False),
+    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "GET", topic_permissions_of_pair),
+    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "PUT", put_topic_permission, opens_vhost=False),
+    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "DELETE", delete_topic_permissions, opens_vhost=False),
+)
