@@ -80,16 +80,17 @@ class HttpRefusal(Refused):
     """A status other than 200. An empty error has no body."""
 
     def __init__(
-        self, status: int, error: str = "", reason: str = "", headers: Mapping[str, str] | None = None
+        self, status: int, error: str = "", reason: Any = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(reason or f"HTTP status {status}")
+        """`reason`: a text, or what RabbitMQ has there instead: ["not_boolean", 5]."""
+        super().__init__(str(reason) or f"HTTP status {status}")
         self.status = status
         self.error = error
         self.reason = reason
         self.headers = dict(headers or {})
 
     @property
-    def body(self) -> dict[str, str] | None:
+    def body(self) -> dict[str, Any] | None:
         return {"error": self.error, "reason": self.reason} if self.error else None
 
 
@@ -109,7 +110,12 @@ def not_found() -> HttpRefusal:
     return HttpRefusal(404, "Object Not Found", "Not Found")
 
 
-def bad_request(reason: str, error: str = "bad_request") -> HttpRefusal:
+def vhost_not_found() -> HttpRefusal:
+    """For PUT and POST."""
+    return HttpRefusal(404, "not_found", "vhost_not_found")
+
+
+def bad_request(reason: Any, error: str = "bad_request") -> HttpRefusal:
     return HttpRefusal(400, error, reason)
 
 
@@ -185,11 +191,11 @@ def visible(broker: BrokerView, user: UserRow) -> list[Vhost]:
     return [open_vhost for open_vhost in vhosts if open_vhost.row.id in permitted]
 
 
-def entered(broker: BrokerView, user: UserRow, name: str) -> Vhost:
+def entered(broker: BrokerView, user: UserRow, name: str, method: str = "GET") -> Vhost:
     """The vhost of this name; 404 if it does not exist, 401 if the user may not access it."""
     found = next((open_vhost for open_vhost in broker.vhosts.every() if open_vhost.row.name == name), None)
     if found is None:
-        raise not_found()
+        raise vhost_not_found() if method in ("PUT", "POST") else not_found()
     if not is_administrator(user) and not _is_permitted(broker, user, found.row.id):
         raise not_permitted("User not authorised to access virtual host")
     return found
@@ -236,10 +242,11 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """An answer with a status other than 200."""
+    """An answer with a status other than 200. Without content (None) it has no body."""
 
     content: Any
     status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 Handler = Callable[[HttpRequest], Any]
@@ -252,6 +259,7 @@ class HttpRoute(NamedTuple):
     rule: AccessRule
     handler: Handler
     content_type: str = JSON  # for other types the handler returns the text
+    body_bytes_max: int | None = None  # None: as in the settings
 
 
 class RouteMatch(NamedTuple):
@@ -284,9 +292,12 @@ def _is_name(part: str) -> bool:
 
 def _decoded(part: bytes) -> str:
     try:
-        return unquote_to_bytes(part).decode()
+        text = unquote_to_bytes(part).decode()
     except UnicodeDecodeError as error:
         raise not_found() from error
+    if "\0" in text:  # in no name, and SQL databases refuse it
+        raise not_found()
+    return text
 
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.?)*+"?', re.DOTALL)  # unterminated ones too: every byte is scanned once
@@ -299,22 +310,23 @@ def has_body(request: Request) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
-async def read_body(request: Request, settings: ManagementSettings) -> bytes:
+async def read_body(request: Request, settings: ManagementSettings, bytes_max: int | None = None) -> bytes:
+    bytes_max = settings.body_bytes_max if bytes_max is None else bytes_max
     if not has_body(request):
         return b""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
         raise HttpRefusal(415, "unsupported_encoding", "Compressed bodies are not read")
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > 18 or int(length) > settings.body_bytes_max):
-        raise _too_long(settings)
+    if length.isdecimal() and (len(length) > 18 or int(length) > bytes_max):
+        raise _too_long(bytes_max)
     body = bytearray()
     try:
         async with asyncio.timeout(settings.body_seconds):
             async for piece in request.stream():
                 body += piece
-                if len(body) > settings.body_bytes_max:
-                    raise _too_long(settings)
+                if len(body) > bytes_max:
+                    raise _too_long(bytes_max)
     except TimeoutError as error:
         raise HttpRefusal(408, "request_timeout", "The body did not come in time") from error
     except ClientDisconnect as error:
@@ -347,5 +359,5 @@ def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is no JSON")
 
 
-def _too_long(settings: ManagementSettings) -> HttpRefusal:
-    return HttpRefusal(413, "payload_too_large", f"A body has at most {settings.body_bytes_max} bytes")
+def _too_long(bytes_max: int) -> HttpRefusal:
+    return HttpRefusal(413, "payload_too_large", f"A body has at most {bytes_max} bytes")
