@@ -14,9 +14,11 @@ from tests.management.questions import LIMITED, USERS
 from tests.management.stage import NODE, ManagementStage
 from tests.management.topology_steps import ANSWERS, CONSUMED, LOCKED, STEPS, answer
 from warren.amqp.methods import QueueDeclare
+from warren.base.errors import WarrenError
 from warren.broker.auth.permissions import Access
 from warren.broker.declarations.dispatch import Declarations
 from warren.broker.vhost import Client, Owner
+from warren.queues.backing_queue import Fetched
 
 RABBITMQ: list[tuple[str, dict[str, Any]]] = [(name, found) for name, found in json.loads(ANSWERS.read_text())]
 
@@ -66,13 +68,21 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str,
 class Idle:
     """A consumer that takes nothing."""
 
-    tag = "idle"
     priority = 0
     is_exclusive = False
     is_auto_ack = False
 
     def room(self) -> int:
         return 0
+
+    def room_bytes(self) -> int:
+        return 0
+
+    def take(self, incarnation: int, fetched: list[Fetched]) -> None:
+        raise AssertionError("it has no room")
+
+    def cancelled(self, reason: WarrenError) -> None:
+        """The broker stops."""
 
 
 def test_every_step_has_an_answer_of_rabbitmq() -> None:

@@ -55,7 +55,8 @@ def _add_queues(add: Any) -> None:
     add("PUT", "queues/%2F/a", durable, durable, {"durable": False}, {**durable, "auto_delete": True})
     add("PUT", "queues/%2F/a", {**durable, "arguments": {"x-max-length": 5}})
     add("PUT", "queues/%2F/b", None, {}, {"durable": "false", "auto_delete": "false", "unknown": 1})
-    for wrong in ("yes", 1, None, [], {}):
+    wrongs: list[Any] = ["yes", 1, None, [], {}]
+    for wrong in wrongs:
         add("PUT", "queues/%2F/c", {"durable": wrong}, {"auto_delete": wrong})
     add("PUT", "queues/%2F/c", {"arguments": []}, {"arguments": "x"}, {"arguments": 5}, {"arguments": None})
     for name, value in (
@@ -94,7 +95,7 @@ def _add_exchanges(add: Any) -> None:
     add("PUT", "exchanges/%2F/x", {"type": "direct"}, {"type": "direct"}, {}, {"type": "fanout"}, {"durable": True})
     add("PUT", "exchanges/%2F/x", {"internal": True}, {"durable": 5}, {"internal": "x"}, {"auto_delete": None})
     add(
-        "PUT", "exchanges/%2F/y", {"type": "nope"}, {"arguments": {"alternate-exchange": 5}}, {"arguments": {"a": None}}
+        "PUT", "exchanges/%2F/y", {"type": "none"}, {"arguments": {"alternate-exchange": 5}}, {"arguments": {"a": None}}
     )
     everything = {"type": "topic", "durable": True, "internal": True, "arguments": {"alternate-exchange": "x"}}
     add("PUT", "exchanges/%2F/y", everything, {"type": "topic", "durable": True}, {**everything, "arguments": {}})
@@ -187,9 +188,10 @@ def _add_publishes(add: Any) -> None:
     message = {"properties": {}, "routing_key": "m", "payload": "x", "payload_encoding": "string"}
     for left_out in (*message, *([*message][:at] for at in (2, 3, 4))):
         add("POST", to_default, {name: value for name, value in message.items() if name not in left_out})
-    for change in (
+    not_texts: list[Any] = [5, None, {}, ["a"]]
+    changes: list[dict[str, Any]] = [
         *({"payload_encoding": wrong} for wrong in ("nope", None, 5)),
-        *({"payload": wrong} for wrong in (5, None, {}, ["a"])),
+        *({"payload": wrong} for wrong in not_texts),
         *({"payload": wrong, "payload_encoding": "base64"} for wrong in ("@@@", 5)),
         *({"properties": {"delivery_mode": wrong}} for wrong in ("2", 0, 3, 300, -1, None, 1.5, True)),
         *({"properties": {"priority": wrong}} for wrong in ("2", None, 1.5)),
@@ -207,7 +209,8 @@ def _add_publishes(add: Any) -> None:
         {"properties": {"headers": {"CC": ["nowhere", "m"]}}, "routing_key": "b"},
         {"properties": {"headers": {"BCC": ["m"]}}, "routing_key": "nowhere"},
         {"properties": _properties()},
-    ):
+    ]
+    for change in changes:
         add("POST", to_default, {**message, **change})
     add("POST", "exchanges/%2F/nope/publish", message)
     add("POST", "exchanges/%2F/y/publish", message)  # internal
@@ -237,7 +240,7 @@ def _add_gets(add: Any) -> None:
     get = {"count": 2, "ackmode": "ack_requeue_true", "encoding": "auto"}
     for left_out in (*get, [*get]):
         add("POST", from_m, {name: value for name, value in get.items() if name not in left_out})
-    for change in (
+    changes: list[dict[str, Any]] = [
         *({"count": wrong} for wrong in ("x", None)),
         *({"encoding": wrong} for wrong in ("nope", None)),
         {"truncate": "a"},
@@ -249,7 +252,8 @@ def _add_gets(add: Any) -> None:
         {"ackmode": "ack_requeue_false"},
         {"ackmode": "reject_requeue_false"},
         {"count": 100},
-    ):
+    ]
+    for change in changes:
         add("POST", from_m, {**get, **change})
     for name in (LOCKED, "nope", "b", "full"):
         add("POST", f"queues/%2F/{name}/get", get)
