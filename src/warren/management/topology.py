@@ -14,7 +14,7 @@ A binding has no name. Its properties key identifies it among the bindings from 
     routing key    arguments       properties key
     orders         none            orders               percent-encoded as in a form: + is a space, %7E is ~
                    none            ~
-    orders         {"a": 1}        orders~0mTBKEEY0GNs  and a hash of the arguments
+    orders         {"a": 1}        orders~AVq9f1zFei3Z  and a hash of the arguments
 
 In a path it is encoded once more, like every other name.
 
