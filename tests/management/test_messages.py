@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -350,19 +352,33 @@ def test_consumers_get_published_and_requeued_messages(api: httpx.Client, channe
     assert received == [(b"a", True), (b"b", True)]
 
 
-def test_a_killed_broker_loses_none_of_the_messages_that_are_being_fetched(tmp_path: Path) -> None:
-    """The client reads nothing of its answer: the kill comes between the fetch and the end of the request."""
+def test_a_broker_that_is_killed_during_gets_loses_no_message(tmp_path: Path) -> None:
+    """Clients fetch and requeue all the time: some messages are pending when the kill comes."""
+    expected = [str(number) for number in range(20)]
     with BrokerProcess(tmp_path / "data") as broker:
         with _api(broker) as http:
             assert http.put("queues/%2F/q", json={"durable": True}).status_code == 201
-            publish(http, *map(str, range(20)), properties={"delivery_mode": 2})
-            for mode in ("ack_requeue_true", "reject_requeue_true"):
-                with http.stream("POST", "queues/%2F/q/get", json={**GET, "count": 15, "ackmode": mode}):
-                    pass
+            publish(http, *expected, properties={"delivery_mode": 2})
+        has_begun = threading.Barrier(3)
+        modes = ("ack_requeue_true", "reject_requeue_true")
+        clients = [threading.Thread(target=_fetch_until_killed, args=(broker, mode, has_begun)) for mode in modes]
+        for client in clients:
+            client.start()
+        has_begun.wait(60)
         broker.kill()
+        for client in clients:
+            client.join(60)
         broker.start()
         with _api(broker) as http:
-            assert payloads(get(http)) == list(map(str, range(20)))
+            assert payloads(get(http)) == expected
+
+
+def _fetch_until_killed(broker: BrokerProcess, mode: str, has_begun: threading.Barrier) -> None:
+    with _api(broker) as http, suppress(httpx.TransportError):
+        get(http, count=15, ackmode=mode)
+        has_begun.wait(60)
+        while True:
+            get(http, count=15, ackmode=mode)
 
 
 def _api(broker: BrokerProcess) -> httpx.Client:
