@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.management.stage import PASSWORD, ManagementStage
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
     with ManagementStage(tmp_path_factory.mktemp("rabbitmqadmin") / "data") as new_stage:
         new_stage.vhost("a/b")
+        new_stage.user("admin", "administrator", vhost="/")
         new_stage.queue("orders", "/", b"a", b"b")
         new_stage.queue("bills", "a/b", b"c")
         yield new_stage
@@ -31,6 +33,13 @@ def listed(stage: ManagementStage, *words: str) -> Any:
     done = admin(stage, "-f", "raw_json", *words)
     assert done.returncode == 0, done.stderr + done.stdout
     return json.loads(done.stdout)
+
+
+def done(stage: ManagementStage, *words: str) -> str:
+    """What it prints, if it succeeds."""
+    finished = admin(stage, *words)
+    assert finished.returncode == 0, finished.stderr + finished.stdout
+    return finished.stdout.strip()
 
 
 def test_queues_are_listed(stage: ManagementStage) -> None:
@@ -60,3 +69,55 @@ def test_a_wrong_password_is_reported_as_such(stage: ManagementStage) -> None:
     done = admin(stage, "-p", "wrong", "list", "queues")
     assert done.returncode != 0
     assert "Access refused" in done.stdout + done.stderr
+
+
+def test_exchanges_and_bindings_are_listed(stage: ManagementStage) -> None:
+    names = [each["name"] for each in listed(stage, "list", "exchanges", "vhost", "name", "type")]
+    assert names.count("") == names.count("amq.topic") == 2  # one in each vhost
+    found = listed(stage, "-V", "a/b", "list", "bindings")
+    assert [(each["source"], each["destination"], each["routing_key"]) for each in found] == [("", "bills", "bills")]
+
+
+def test_queues_exchanges_and_bindings_are_declared_and_deleted(stage: ManagementStage) -> None:
+    queue = ("name=a queue/<b>", "durable=true", 'arguments={"x-max-length":5}')
+    exchange = ("name=an exchange", "type=topic", "durable=false", "internal=false", "auto_delete=true")
+    binding = ("source=an exchange", "destination=a queue/<b>", "destination_type=queue", "routing_key=a.* ü")
+    assert done(stage, "declare", "queue", *queue) == "queue declared"
+    assert done(stage, "declare", "queue", *queue) == "queue declared"
+    assert done(stage, "declare", "exchange", *exchange) == "exchange declared"
+    assert done(stage, "declare", "binding", *binding) == "binding declared"
+    assert done(stage, "declare", "binding", *binding[:3], 'arguments={"a":1}') == "binding declared"
+    found = [each for each in listed(stage, "-V", "/", "list", "bindings") if each["source"] == "an exchange"]
+    assert [(each["routing_key"], each["arguments"]) for each in found] == [("", {"a": 1}), ("a.* ü", {})]
+    for each in found:
+        key = f"properties_key={each['properties_key']}"
+        assert done(stage, "delete", "binding", *binding[:3], key) == "binding deleted"
+    names = [each["name"] for each in listed(stage, "-V", "/", "list", "exchanges")]
+    assert "an exchange" not in names  # auto-delete
+    assert done(stage, "declare", "exchange", "name=another", "type=fanout") == "exchange declared"
+    assert done(stage, "delete", "exchange", "name=another") == "exchange deleted"
+    assert done(stage, "delete", "queue", "name=a queue/<b>") == "queue deleted"
+    assert [each["name"] for each in listed(stage, "-V", "/", "list", "queues")] == ["orders"]
+
+
+def test_messages_are_published_fetched_and_purged(stage: ManagementStage, tmp_path: Path) -> None:
+    assert done(stage, "declare", "queue", "name=letters") == "queue declared"
+    assert done(stage, "publish", "routing_key=letters", "payload=ü <b>") == "Message published"
+    properties = 'properties={"delivery_mode":2,"headers":{"k":[1,"a"]}}'
+    assert done(stage, "publish", "exchange=amq.default", "routing_key=letters", "payload=2", properties)
+    assert done(stage, "publish", "routing_key=nowhere", "payload=x") == "Message published but NOT routed"
+    first, second = listed(stage, "get", "queue=letters", "count=5")
+    assert (first["payload"], first["message_count"], first["redelivered"]) == ("ü <b>", 1, False)
+    assert second["properties"] == {"delivery_mode": 2, "headers": {"k": [1, "a"]}}
+    path = tmp_path / "payload"
+    done(stage, "get", "queue=letters", "ackmode=ack_requeue_false", f"payload_file={path}")
+    assert path.read_text() == "ü <b>"
+    assert done(stage, "purge", "queue", "name=letters") == "queue purged"
+    assert listed(stage, "get", "queue=letters") == []
+    assert done(stage, "delete", "queue", "name=letters") == "queue deleted"
+
+
+def test_refusals_are_printed(stage: ManagementStage) -> None:
+    refused = admin(stage, "declare", "queue", "name=orders", "durable=false")
+    assert refused.returncode != 0
+    assert "inequivalent arg 'durable' for queue 'orders' in vhost '/'" in refused.stdout + refused.stderr

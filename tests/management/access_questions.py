@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.management.ask_server import _prepare, _wait_for, _with_management
+from tests.management.ask_server import _prepare, wait_for, with_management
 from tests.management.questions import USERS
 from tools.bench.peers import start_rabbitmq
 
@@ -308,11 +308,11 @@ def _comparable(value: Any) -> Any:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory, start_rabbitmq(Path(directory)) as peer:
-        port = _with_management(peer)
+        port = with_management(peer)
         one_request = httpx.Limits(max_keepalive_connections=0)  # RabbitMQ closes connections after some refusals
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=30, trust_env=False, limits=one_request) as client:
-            _wait_for(client)
+            wait_for(client)
             _prepare(client)
             client.delete("/api/users/guest", auth=("guest", "guest")).raise_for_status()
             node = client.get("/api/overview", auth=(ADMINISTRATOR, PASSWORD)).json()["node"]

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pika
 
+from tests.management import topology_steps
 from tests.management.questions import ANSWERS, LIMITED, QUEUE, REFUSED, SHOWN, USERS, VHOSTS, ask, kinds, refusal, walk
 from tools.bench.peers import Peer, free_ports, start_rabbitmq
 
@@ -27,8 +29,10 @@ def main() -> None:
             wait_for(client)
             _prepare(client)
             answers = _answers(client, peer.port)
-    ANSWERS.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
-    print(f"{ANSWERS}: written")
+            steps = _topology(client, peer.port)
+    for path, found in ((ANSWERS, answers), (topology_steps.ANSWERS, steps)):
+        path.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        print(f"{path}: written")
 
 
 def with_management(peer: Peer) -> int:
@@ -81,6 +85,19 @@ def _answers(client: httpx.Client, amqp_port: int) -> dict[str, Any]:
     }
     refused = {name: refusal(ask(client, question)) for name, question in REFUSED.items()}
     return {"told": shown, "statuses": statuses, "refused": refused}
+
+
+def _topology(client: httpx.Client, amqp_port: int) -> list[Any]:
+    """Name of the step and its answer, in their order."""
+    node = client.get("/api/overview", auth=("guest", "guest")).json()["node"]
+    for name in (QUEUE, "aliveness-test"):
+        client.delete(f"/api/queues/%2F/{name}", auth=("guest", "guest")).raise_for_status()
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", amqp_port)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(topology_steps.LOCKED, exclusive=True)
+        channel.queue_declare(topology_steps.CONSUMED, durable=True)
+        channel.basic_consume(topology_steps.CONSUMED, lambda *_: None)
+        return [(step.name, topology_steps.answer(client, step, node)) for step in topology_steps.STEPS]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Queue API: put, get, settle and browse messages from any thread, with plain data in and out.
 
     put ──▶ epoch                                    to several queues at once: all of them or none, stored once
+    publish ──▶ accepted?, epoch                     to several queues at once: each accepts or rejects its copy
     get ──▶ delivery (queue, incarnation, fetched)   at once, or after waiting in line for the first message
     ack · requeue · reject ──▶ number                by the tags of a delivery, in the incarnation that delivered it
 
@@ -11,7 +12,7 @@ moment later; one that a crash undoes causes a redelivery.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from warren.base.ids import Epoch
 from warren.base.messages import Publication
@@ -27,6 +28,7 @@ from warren.queues.backing_queue import Fetched, TagRange
 if TYPE_CHECKING:
     from warren.broker.vhost import Vhost
 
+Result = TypeVar("Result")
 Settle = Callable[[BrokerQueue, Sequence[TagRange], UnitOfWork], int]
 
 
@@ -55,15 +57,26 @@ class QueueApi:
                 queue.put(publication, work)
             return None
 
-        vhost = self.vhost
-        vhost.storage.upkeep.throttle()
-        full, epoch = vhost.execute(handles, act)
+        full, epoch = self._put(handles, act)
         if full is not None:
             raise full
-        if vhost.monitor.is_over:
-            vhost.storage.log.wait(epoch)  # only durable messages can be paged out
-            vhost.monitor.relieve()
         return epoch
+
+    def publish(self, publication: Publication, handles: Sequence[QueueHandle]) -> tuple[bool, Epoch]:
+        """As the message of an AMQP client: a full queue rejects its copy, the others accept theirs. Whether all
+        accepted; a queue that was deleted after routing does not count."""
+
+        def act(work: UnitOfWork) -> bool:
+            is_accepted = True
+            for handle in handles:
+                queue = handle.queue
+                if queue is not None:
+                    is_accepted &= queue.accept(publication, work) == len(publication.contents)
+                else:
+                    is_accepted &= handle.is_deleted
+            return is_accepted
+
+        return self._put(handles, act)
 
     def get(
         self, handle: QueueHandle, count: int, bytes_max: int | None = None, seconds: float | None = 0.0
@@ -145,6 +158,15 @@ class QueueApi:
             return len(handle.serving().backing)
 
     # -- helpers -------------------------------------------------------------------------------------------------
+
+    def _put(self, handles: Sequence[QueueHandle], act: Callable[[UnitOfWork], Result]) -> tuple[Result, Epoch]:
+        vhost = self.vhost
+        vhost.storage.upkeep.throttle()
+        result, epoch = vhost.execute(handles, act)
+        if vhost.monitor.is_over:
+            vhost.storage.log.wait(epoch)  # only durable messages can be paged out
+            vhost.monitor.relieve()
+        return result, epoch
 
     def _get_now(self, handle: QueueHandle, count: int, bytes_max: int | None) -> Delivery | None:
         def act(work: UnitOfWork) -> tuple[int, list[Fetched] | None]:

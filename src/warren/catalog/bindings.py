@@ -87,11 +87,20 @@ def find(
     return _find(connection, _image(source, target, routing_key, arguments))
 
 
-def every(connection: Connection, vhost_id: VhostId | None = None) -> list[BindingRow]:
-    """All of them, or those of one vhost, oldest first."""
+def every(
+    connection: Connection,
+    vhost_id: VhostId | None = None,
+    *,
+    source: ExchangeId | None = None,
+    queue: QueueId | None = None,
+    exchange: ExchangeId | None = None,
+) -> list[BindingRow]:
+    """All of them, or those of one vhost, from one exchange, to one queue or to one exchange, oldest first."""
     query = select(bindings).order_by(bindings.c.id)
-    if vhost_id is not None:
-        query = query.where(bindings.c.vhost_id == vhost_id)
+    wanted = {"vhost_id": vhost_id, "source_id": source, "queue_id": queue, "exchange_id": exchange}
+    for column, value in wanted.items():
+        if value is not None:
+            query = query.where(bindings.c[column] == value)
     return [_binding(row) for row in connection.execute(query).mappings()]
 
 

@@ -109,24 +109,25 @@ class Application:
         user = await self._user(request, route.rule)
         if not _accepts(request.headers.get("accept", "*/*"), route.content_type):
             raise HttpRefusal(406)
-        body = await read_body(request, self._settings)
+        body = await read_body(request, self._settings, route.body_bytes_max)
         query = dict(request.query_params)
-        status, content = await self._run(lambda: self._handled(route, user, found.names, query, body))
-        headers = {"content-type": route.content_type} if content else {}
+        content, status, headers = await self._run(lambda: self._handled(route, user, found.names, query, body))
         return self._response(status, content, headers, is_head=request.method == "HEAD")
 
     def _handled(
         self, route: HttpRoute, user: UserRow, names: Mapping[str, str], query: Mapping[str, str], body: bytes
-    ) -> tuple[int, bytes]:
-        """In a worker thread."""
+    ) -> HttpResponse:
+        """In a worker thread. The content of the answer is bytes."""
         broker = self._source.broker
-        open_vhost = entered(broker, user, names["vhost"]) if "vhost" in names and route.opens_vhost else None
+        opens_vhost = "vhost" in names and route.opens_vhost
+        open_vhost = entered(broker, user, names["vhost"], route.method) if opens_vhost else None
         parsed = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
         answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost))
-        content, status = answer if isinstance(answer, HttpResponse) else (answer, 200)
+        content, status, headers = answer if isinstance(answer, HttpResponse) else HttpResponse(answer)
         if content is None:
-            return status, b""
-        return status, _encoded(content) if route.content_type == JSON else content.encode()
+            return HttpResponse(b"", status, headers)
+        raw = _encoded(content) if route.content_type == JSON else content.encode()
+        return HttpResponse(raw, status, {"content-type": route.content_type, **headers})
 
     async def _user(self, request: Request, rule: AccessRule) -> UserRow:
         if self._is_local or rule is AccessRule.ANY_USER:

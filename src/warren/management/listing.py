@@ -104,8 +104,8 @@ def _sorted(items: Sequence[Item], query: Query) -> Sequence[Item]:
     if not query.get("sort"):
         return items
     path = query["sort"].split(".")
-    is_reverse = query.get("sort_reverse") == "true"
-    return sorted(items, key=lambda item: _rank(_at(item, path)), reverse=is_reverse)
+    found = sorted(items, key=lambda item: _rank(_at(item, path)))
+    return found[::-1] if query.get("sort_reverse") == "true" else found
 
 
 def _rank(value: Any) -> tuple[int, Any]:

@@ -84,7 +84,7 @@ class HttpRefusal(Refused):
     def __init__(
         self, status: int, error: str = "", reason: str | list[Any] = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """RabbitMQ gives some reasons as a list: a word, and the value that it is about."""
+        """`reason`: a text, or what RabbitMQ has there instead: ["not_boolean", 5]."""
         super().__init__(str(reason) if reason else f"HTTP status {status}")
         self.status = status
         self.error = error
@@ -110,6 +110,11 @@ def not_permitted(reason: str) -> HttpRefusal:
 
 def not_found() -> HttpRefusal:
     return HttpRefusal(404, "Object Not Found", "Not Found")
+
+
+def vhost_not_found() -> HttpRefusal:
+    """For PUT and POST."""
+    return HttpRefusal(404, "not_found", "vhost_not_found")
 
 
 def bad_request(reason: str | list[Any], error: str = "bad_request") -> HttpRefusal:
@@ -188,11 +193,11 @@ def visible(broker: BrokerView, user: UserRow) -> list[Vhost]:
     return [open_vhost for open_vhost in vhosts if open_vhost.row.id in permitted]
 
 
-def entered(broker: BrokerView, user: UserRow, name: str) -> Vhost:
+def entered(broker: BrokerView, user: UserRow, name: str, method: str = "GET") -> Vhost:
     """The vhost of this name; 404 if it does not exist, 401 if the user may not access it."""
     found = next((open_vhost for open_vhost in broker.vhosts.every() if open_vhost.row.name == name), None)
     if found is None:
-        raise not_found()
+        raise vhost_not_found() if method in ("PUT", "POST") else not_found()
     if not is_administrator(user) and not _is_permitted(broker, user, found.row.id):
         raise not_permitted("User not authorised to access virtual host")
     return found
@@ -240,10 +245,11 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """An answer with a status other than 200. None: no content."""
+    """An answer with a status other than 200. Without content (None) it has no body."""
 
     content: Any
     status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 Handler = Callable[[HttpRequest], Any]
@@ -257,6 +263,7 @@ class HttpRoute(NamedTuple):
     handler: Handler
     content_type: str = JSON  # for other types the handler returns the text
     opens_vhost: bool = True  # a {vhost} in the path must exist, and be open to the user
+    body_bytes_max: int | None = None  # None: as in the settings
 
 
 class RouteMatch(NamedTuple):
@@ -289,9 +296,12 @@ def _is_name(part: str) -> bool:
 
 def _decoded(part: bytes) -> str:
     try:
-        return unquote_to_bytes(part).decode()
+        text = unquote_to_bytes(part).decode()
     except UnicodeDecodeError as error:
         raise not_found() from error
+    if "\0" in text:  # in no name, and SQL databases refuse it
+        raise not_found()
+    return text
 
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.?)*+"?', re.DOTALL)  # unterminated ones too: every byte is scanned once
@@ -304,22 +314,23 @@ def has_body(request: Request) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
-async def read_body(request: Request, settings: ManagementSettings) -> bytes:
+async def read_body(request: Request, settings: ManagementSettings, bytes_max: int | None = None) -> bytes:
+    bytes_max = settings.body_bytes_max if bytes_max is None else bytes_max
     if not has_body(request):
         return b""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() != "identity":
         raise HttpRefusal(415, "unsupported_encoding", "Compressed bodies are not read")
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and (len(length) > 18 or int(length) > settings.body_bytes_max):
-        raise _too_long(settings)
+    if length.isdecimal() and (len(length) > 18 or int(length) > bytes_max):
+        raise _too_long(bytes_max)
     body = bytearray()
     try:
         async with asyncio.timeout(settings.body_seconds):
             async for piece in request.stream():
                 body += piece
-                if len(body) > settings.body_bytes_max:
-                    raise _too_long(settings)
+                if len(body) > bytes_max:
+                    raise _too_long(bytes_max)
     except TimeoutError as error:
         raise HttpRefusal(408, "request_timeout", "The body did not come in time") from error
     except ClientDisconnect as error:
@@ -352,5 +363,5 @@ def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is no JSON")
 
 
-def _too_long(settings: ManagementSettings) -> HttpRefusal:
-    return HttpRefusal(413, "payload_too_large", f"A body has at most {settings.body_bytes_max} bytes")
+def _too_long(bytes_max: int) -> HttpRefusal:
+    return HttpRefusal(413, "payload_too_large", f"A body has at most {bytes_max} bytes")
