@@ -373,6 +373,20 @@ def test_a_broker_that_is_killed_during_gets_loses_no_message(tmp_path: Path) ->
             assert payloads(get(http)) == expected
 
 
+def test_a_persistent_message_is_durable_before_the_answer(tmp_path: Path) -> None:
+    """Nothing else follows that would make it so."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        with _api(broker) as http:
+            assert http.put("queues/%2F/q", json={"durable": True}).status_code == 201
+        for number in range(3):
+            with _api(broker) as http:
+                publish(http, str(number), properties={"delivery_mode": 2})
+            broker.kill()
+            broker.start()
+        with _api(broker) as http:
+            assert payloads(get(http)) == ["0", "1", "2"]
+
+
 def _fetch_until_killed(broker: BrokerProcess, mode: str, has_begun: threading.Barrier) -> None:
     with _api(broker) as http, suppress(httpx.TransportError):
         get(http, count=15, ackmode=mode)
