@@ -1,6 +1,6 @@
 """Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects.
 
-Deleting a vhost deletes everything in it and all permissions for it, in one change.
+Deleting a vhost deletes everything in it, all permissions for it and all its parameters, in one change.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ def delete(writer: RowWriter, id_: VhostId) -> None:
     """Delete everything in it, and then the vhost."""
     if not _exists(writer.connection, id_):
         raise Refused(f"there is no vhost {id_}")
-    for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION, RowKind.BINDING, RowKind.QUEUE, RowKind.EXCHANGE):
+    for kind in reversed(TABLES):
         table = TABLES[kind]
+        if "vhost_id" not in table.c:
+            continue
         writer.remove(kind, writer.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
     writer.remove(RowKind.VHOST, [id_])
 
