@@ -169,6 +169,10 @@ class Server:
             served = self._served[name] = VhostLoop(self, vhost)
         return served
 
+    def open_count(self, served: VhostLoop) -> int:
+        """Connections that have opened this vhost. Counted only where there is a limit."""
+        return sum(each.access is not None and each.served is served for each in self.connections)
+
     # -- batches -------------------------------------------------------------------------------------------------
 
     def schedule(self, served: VhostLoop) -> None:
