@@ -86,11 +86,12 @@ SHOWN = {
 
 
 def walk(node: str, port: int) -> dict[str, str]:
-    """Every route below /api/, with its names filled in: a path by what stands for it in the answers."""
+    """Every route below /api/ with GET, with its names filled in: a path by what stands for it in the answers."""
     found = {}
-    for route in (each for each in ROUTES if each.path.startswith("/api/")):
+    for route in (each for each in ROUTES if each.path.startswith("/api/") and each.method == "GET"):
         for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
-            path = route.path.format(vhost=encoded, name=QUEUE, node=node, port=port, protocol="amqp")
+            names = {"name": QUEUE, "node": node, "port": port, "protocol": "amqp", "component": "policy"}
+            path = route.path.format(vhost=encoded, **names)
             found[f"{route.path} {vhost}".strip()] = path
     return found
 

@@ -112,7 +112,7 @@ class Application:
         body = await read_body(request, self._settings)
         query = dict(request.query_params)
         status, content = await self._run(lambda: self._handled(route, user, found.names, query, body))
-        headers = {"content-type": route.content_type}
+        headers = {"content-type": route.content_type} if content else {}
         return self._response(status, content, headers, is_head=request.method == "HEAD")
 
     def _handled(
@@ -124,6 +124,8 @@ class Application:
         parsed = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
         answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost))
         content, status = answer if isinstance(answer, HttpResponse) else (answer, 200)
+        if content is None:
+            return status, b""
         return status, _encoded(content) if route.content_type == JSON else content.encode()
 
     async def _user(self, request: Request, rule: AccessRule) -> UserRow:

@@ -151,7 +151,7 @@ class AccessRule(Enum):
     ANY_USER = (), ""
     MANAGEMENT = TAGS, "Not management user"
     MONITORING = (ADMINISTRATOR, MONITORING), "Not monitor user"
-    POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "Not policymaker user"
+    POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "User not authorised to access object"
     ADMINISTRATOR = (ADMINISTRATOR,), "Not administrator user"
 
     @property
@@ -236,7 +236,7 @@ class HttpRequest:
 
 
 class HttpResponse(NamedTuple):
-    """An answer with a status other than 200."""
+    """An answer with a status other than 200. Content None: no body."""
 
     content: Any
     status: int = 200
