@@ -10,7 +10,7 @@ import sys
 from tests.lives import report, serve
 from warren.base.ids import VhostId
 from warren.base.threads import SystemThreads
-from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog import bindings, exchanges, parameters, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.database import place_of
 from warren.catalog.rows import RowWriter
@@ -41,6 +41,8 @@ def make(writer: RowWriter, number: int) -> None:
     source = exchanges.get(writer.connection, here, "amq.topic")
     assert source is not None
     bindings.bind(writer, source, queue, f"key-{number}")
+    parameters.put(writer, here, "policy", "number", {"number": number})
+    parameters.put(writer, None, parameters.GLOBAL, "number", number)
     old = queues.get(writer.connection, here, f"q{number - KEPT}")
     if old is not None:
         queues.delete(writer, old.id)
@@ -54,6 +56,9 @@ def reached(catalog: Catalog) -> int:
         assert sorted(found.values()) == list(range(max(1, last - KEPT + 1), last + 1))
         keys = {binding.queue_id: binding.routing_key for binding in bindings.every(connection)}
         assert keys == {id_: f"key-{number}" for id_, number in found.items()}
+        for vhost in vhosts.every(connection) if found else ():
+            assert [row.value for row in parameters.every(connection, vhost.id)] == [{"number": last}]
+            assert [row.value for row in parameters.every(connection, None)] == [last]
         assert len(exchanges.every(connection, VhostId(vhosts.every(connection)[0].id))) == 7 if found else True
     return last
 

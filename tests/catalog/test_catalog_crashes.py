@@ -19,7 +19,7 @@ from tests.catalog.catalog_stage import CatalogCrashStage, check
 from tests.snapshot.crash_stage import Open
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import VhostId
-from warren.catalog import bindings, exchanges, queues, vhosts
+from warren.catalog import bindings, exchanges, parameters, queues, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rebuild import remove_leftovers
 from warren.catalog.rows import RowWriter
@@ -65,6 +65,8 @@ class Client:
 
 def _declare_and_bind(here: VhostId, name: str, keys: list[str], writer: RowWriter) -> None:
     queue = queues.declare(writer, here, name)
+    for vhost_id in (here, None):
+        parameters.put(writer, vhost_id, "policy", name, {"keys": keys})
     for key in keys:
         bindings.bind(writer, _topic(writer, here), queue, key)
 
@@ -73,6 +75,7 @@ def _delete(here: VhostId, name: str, writer: RowWriter) -> None:
     queue = queues.get(writer.connection, here, name)
     assert queue is not None
     queues.delete(writer, queue.id)
+    assert all(parameters.clear(writer, vhost_id, "policy", name) for vhost_id in (here, None))
 
 
 def _bind_or_unbind(here: VhostId, name: str, key: str, writer: RowWriter) -> None:
@@ -94,6 +97,9 @@ def contents_of(catalog: Catalog) -> State:
         for binding in bindings.every(connection):
             assert binding.queue_id is not None
             keys[binding.queue_id].add(binding.routing_key)
+        clients = {queue.name for queue in queues.every(connection)} - {"passing", "after"}
+        for vhost_id in (None, *(vhost.id for vhost in vhosts.every(connection))):  # set and cleared with the queue
+            assert {row.name for row in parameters.every(connection, vhost_id)} == clients
         return {queue.name: frozenset(keys[queue.id]) for queue in queues.every(connection)}
 
 

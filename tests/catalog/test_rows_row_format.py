@@ -83,7 +83,7 @@ def test_keys_lie_by_kind_and_by_age() -> None:
     assert id_of(key_of(RowKind.BINDING, (1 << 63) - 1)) == (1 << 63) - 1
     keys = [key_of(RowKind.QUEUE, id_) for id_ in (1, 255, 256, 1 << 40)]
     assert keys == sorted(keys)
-    assert [kind.value for kind in RowKind] == [b"V", b"E", b"Q", b"B", b"U", b"A", b"T"]
+    assert [kind.value for kind in RowKind] == [b"V", b"E", b"Q", b"B", b"U", b"A", b"T", b"P"]
     assert CATALOG == 1
     with pytest.raises(Damage):
         id_of(b"Q12")
@@ -126,11 +126,11 @@ def test_what_a_newer_version_wrote_survives_a_change_by_this_one() -> None:
     stage = CatalogStage()
     here = home(stage.begin())
     image = rows_in_log(stage.database)[RowKind.VHOST, here.id] | {"quota": {"queues": 5}}
-    last = LastChange({"V": 1, "E": 7, "P": 1}, here.id + 100, {"owner": "later"})
+    last = LastChange({"V": 1, "E": 7, "Z": 1}, here.id + 100, {"owner": "later"})
     stage.catalog.close()
     session = stage.database.begin()
     session.put(CATALOG, key_of(RowKind.VHOST, here.id), encode(image))
-    session.put(CATALOG, b"P" + bytes(8), b"\x09 not ours")
+    session.put(CATALOG, b"Z" + bytes(8), b"\x09 not ours")
     session.put(CATALOG, LAST_CHANGE, last.encode())
     session.commit()
     catalog = stage.again_without_catalog()
@@ -140,7 +140,7 @@ def test_what_a_newer_version_wrote_survives_a_change_by_this_one() -> None:
     view = stage.database.view_now()
     found = view.get(CATALOG, LAST_CHANGE)
     assert found is not None and LastChange.decode(found.value) == last
-    assert view.get(CATALOG, b"P" + bytes(8)) is not None
+    assert view.get(CATALOG, b"Z" + bytes(8)) is not None
     view.close()
     assert names(catalog) == []
     stage.stop()

@@ -58,7 +58,7 @@ def test_the_steps_make_the_tables_that_queries_expect(sql: SqlDatabase, places:
 
 def test_a_database_of_this_version_is_not_changed(sql: SqlDatabase) -> None:
     assert migrate(sql) == 0
-    assert version(sql) == len(STEPS) == 2
+    assert version(sql) == len(STEPS) == 3
     assert migrate(sql) == len(STEPS)
 
 
@@ -81,7 +81,7 @@ def test_a_step_that_fails_leaves_the_version_before_it_whole(sql: SqlDatabase) 
 
 def test_a_newer_database_is_refused_by_name(sql: SqlDatabase) -> None:
     migrate(sql, (*STEPS, NEXT))
-    with pytest.raises(Refused, match="is of version 3, this version of warren reads up to 2") as caught:
+    with pytest.raises(Refused, match="is of version 4, this version of warren reads up to 3") as caught:
         migrate(sql)
     assert "filled from the log" in caught.value.hint
     assert version(sql) == len(STEPS) + 1

@@ -88,7 +88,7 @@ SHOWN = {
 def walk(node: str, port: int) -> dict[str, str]:
     """Every route below /api/ that reads, with its names filled in: a path by what stands for it in the answers."""
     found = {}
-    names = {"name": QUEUE, "node": node, "port": port, "protocol": "amqp"}
+    names = {"name": QUEUE, "node": node, "port": port, "protocol": "amqp", "component": "policy"}
     names |= {"user": "management-in", "limit": "max-channels", "exchange": "amq.topic"}
     names |= {"source": "amq.default", "destination": QUEUE, "properties_key": QUEUE}
     for route in (each for each in ROUTES if each.path.startswith("/api/") and each.method == "GET"):

@@ -20,6 +20,7 @@ BindingId = NewType("BindingId", int)
 UserId = NewType("UserId", int)
 PermissionId = NewType("PermissionId", int)
 TopicPermissionId = NewType("TopicPermissionId", int)
+ParameterId = NewType("ParameterId", int)
 SequenceId = NewType("SequenceId", int)  # position of a message in one queue: increasing, never reused
 Lsn = NewType("Lsn", int)  # position of one entry: file number << 32 | (block offset + index in block)
 

@@ -275,7 +275,12 @@ class MessageRemoval:
         self._name = name
         self._backing = backing
         self._context = context
-        self._address: Address | None = arguments.dead_letters_to
+        self._address: Address | None = None
+        self._dead_letters_rejected = False
+        self.set_arguments(arguments)
+
+    def set_arguments(self, arguments: QueueArguments) -> None:
+        self._address = arguments.dead_letters_to
         self._dead_letters_rejected = arguments.overflow is Overflow.REJECT_PUBLISH_DLX
 
     def check_target_locks(self, work: UnitOfWork) -> None:

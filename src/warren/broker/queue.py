@@ -52,6 +52,7 @@ from warren.broker.queue_arguments import (
     wall_ms,
 )
 from warren.broker.unit_of_work import UnitOfWork
+from warren.catalog.queues import QueueRow
 from warren.queue_index.history_format import DequeueReason
 from warren.queues.backing_queue import BackingQueue, Fetched, RollbackQueue, TagRange
 
@@ -62,6 +63,11 @@ class DeliveryCounts:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._back: dict[int, int] = {}
+
+    def set_limit(self, limit: int | None) -> None:
+        self._limit = limit
+        if limit is None:
+            self._back.clear()
 
     def __len__(self) -> int:
         return len(self._back)
@@ -119,6 +125,8 @@ class QueueContext:
     report_problem: Callable[[str], None] = lambda problem: None  # for the operator
     on_ready: Callable[[QueueId], None] = lambda queue: None  # schedule a delivery: a consumer has room
     dead_letter_routes: DeadLetterRoutes = NO_DEAD_LETTER_ROUTES
+    # the arguments in effect: its own, merged with those of the policies that apply to it
+    arguments_of: Callable[[QueueRow], QueueArguments] = lambda row: QueueArguments.from_table(row.arguments)
 
 
 class BrokerQueue:
@@ -166,6 +174,27 @@ class BrokerQueue:
         self._timer_ms: int | None = None  # of the next expiry check
         self._ram_bytes = -1
         self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # recovered messages may have a TTL
+
+    def set_arguments(self, arguments: QueueArguments, work: UnitOfWork) -> None:
+        """The policies of a running queue have changed. Nothing is written: messages over a new limit leave in the
+        units of work that follow. The end of this one sets the timer. A new `expires` counts from now."""
+        work.touch(self)
+        self.arguments = arguments
+        self.leaving.set_arguments(arguments)
+        self.delivery_counts.set_limit(arguments.delivery_limit)
+        self.use.set_arguments(arguments)
+        self._may_expire = self._may_expire or arguments.message_ttl_ms is not None
+        self.check_limit(work)
+
+    def check_limit(self, work: UnitOfWork) -> None:
+        """If it exceeds its limit, have the units of work that follow bring it back within."""
+        if self.is_over():
+            work.left_over.append(self.id)
+
+    def check_limit_soon(self) -> None:
+        """At a start: its limit may be newer than its messages, if the broker was killed when a policy had changed."""
+        if self.is_over():
+            self._set_timer(monotonic_ms(self._context.clock))
 
     # -- publish ------------------------------------------------------------------------------------------------
 

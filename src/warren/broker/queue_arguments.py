@@ -349,6 +349,12 @@ class QueueUse:
         self._expires_ms = arguments.expires_ms
         self._used_ms = monotonic_ms(clock)
 
+    def set_arguments(self, arguments: QueueArguments) -> None:
+        """Another expiry counts from now."""
+        if arguments.expires_ms != self._expires_ms:
+            self._expires_ms = arguments.expires_ms
+            self.note()
+
     def note(self) -> None:
         if self._expires_ms is not None:
             self._used_ms = monotonic_ms(self._clock)

@@ -39,7 +39,7 @@ from warren.broker.consumers import Consumers
 from warren.broker.counters import QueueCounters
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
 from warren.broker.queue import BrokerQueue, QueueContext
-from warren.broker.queue_arguments import QueueArguments, monotonic_ms
+from warren.broker.queue_arguments import monotonic_ms
 from warren.broker.storage import BackingKinds, places_of
 from warren.broker.unit_of_work import UnitOfWork
 from warren.catalog.queues import QueueRow as Row
@@ -102,7 +102,7 @@ class QueueStarter:
         what is written before the queue may serve; the caller ends it and waits for it."""
         self._wait(newest)  # then pending writes are readable, and what is read is durable
         row = row or self._look_up(id_)
-        arguments = QueueArguments.from_table(row.arguments)
+        arguments = self._context.arguments_of(row)
         places = places_of(row.id, arguments) if row.durable else []
         found = {place: Counters() if is_new else self._recover(place, newest) for place in places}
         decision = StartDecision(self._role_of(row), all(each == Counters() for each in found.values()))

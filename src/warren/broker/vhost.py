@@ -3,6 +3,7 @@
     declare_queue · find_queue · delete_queue ──▶ QueueHandle        names and arguments are in the catalog
     execute ──▶ a unit of work on some queues           used by request_batch (AMQP) and queue_api (programs)
     timers ──▶ expired messages, unused queues, paging, acknowledgements
+    policies ──▶ arguments in effect of queues, alternates of exchanges, limits of the vhost
 
 Queues start when they are first used; queues with a TTL or `x-expires` start with the vhost, so that they expire
 without a client.
@@ -21,6 +22,9 @@ Changes of the catalog are applied to the routing in the catalog's order (`catal
 Invariants
 * `routing` and `owners` are read and changed with `lock` held; nothing else is waited for meanwhile. The catalog has
   the truth about both, except owners: those are connections of this process.
+* A queue that starts has the arguments in effect by the present `policies`. `apply_policies` reaches every queue that
+  started by earlier ones: it reads the started queues with `_queues_lock` held, which a first start also holds, and
+  waits for a restart that is under way.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from warren.broker.dead_letters import DeadLetterRoutes
 from warren.broker.errors import QueueDeleted, QueuesClosed, UnknownQueue, VhostDeleted
 from warren.broker.exchanges.routing import Routing, load
 from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.policies import MAX_QUEUES, VhostPolicies
 from warren.broker.queue import BrokerQueue, QueueContext
 from warren.broker.queue_api import QueueApi
 from warren.broker.queue_arguments import QueueArguments, monotonic_ms
@@ -46,7 +51,7 @@ from warren.broker.queue_handle import QueueHandle, QueueStarter, QueueSuperviso
 from warren.broker.storage import QueueStorage
 from warren.broker.timers import Timers
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
-from warren.catalog import bindings, exchanges, queues
+from warren.catalog import bindings, exchanges, parameters, queues
 from warren.catalog.catalog import Catalog, CatalogChange, ChangeOrder, DeletedObjects, FunctionChange
 from warren.catalog.rows import RowWriter
 from warren.catalog.vhosts import VhostRow
@@ -95,12 +100,14 @@ class Vhost:
         self.row = row
         self.settings = settings
         self.storage = storage
-        self.routing = _load_routing(storage.catalog, row) if routing is None else routing
+        self.policies, loaded = _load(storage.catalog, row)
+        self.routing = loaded if routing is None else routing
         self.lock = environment.threads.condition()  # of routing and owners
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
         self.counts = MessageCounters()  # replaced by the server's
         self._change_order = ChangeOrder(self.lock)
-        self.problems: list[str] = []
+        self.problems: list[str] = list(self.policies.problems)
+        self._policy_lock = environment.threads.condition()  # of `apply_policies`
         self._environment = environment
         self._by_name: dict[str, QueueHandle] = {}
         self._by_id: dict[QueueId, QueueHandle] = {}
@@ -118,6 +125,7 @@ class Vhost:
             self.report_problem,
             self._queue_ready,
             self.dead_letter_routes,
+            self.queue_arguments,
         )
         self.starter = QueueStarter(
             storage.catalog.queue, storage.recover, storage.log.wait, storage.kinds, self.context
@@ -143,11 +151,11 @@ class Vhost:
         timed: list[queues.QueueRow] = []
         for row in rows:
             try:
-                arguments = QueueArguments.from_table(row.arguments)
+                arguments = self.policies.queue_arguments(row)
             except WarrenError as error:  # a request for the queue gets the error again
                 self.report_problem(f"queue {row.name!r} could not be started: {error.what}")
                 continue
-            if arguments.message_ttl_ms is not None or arguments.expires_ms is not None:
+            if _is_timed(arguments):
                 timed.append(row)
         for start in range(0, len(timed), TOGETHER):
             self.start_queues(timed[start : start + TOGETHER])
@@ -209,6 +217,8 @@ class Vhost:
         self.storage.kinds.check(arguments)
 
         def write(writer: RowWriter) -> queues.QueueRow:
+            if queues.get(writer.connection, self.row.id, name) is None:
+                self.check_queue_limit(writer, name)
             return queues.declare(writer, self.row.id, name, durable=durable, arguments=arguments.to_table())
 
         while True:
@@ -322,6 +332,69 @@ class Vhost:
         """Make a change of the catalog that the routing follows, or a lookup whose result the routing must have."""
         self.storage.catalog.apply(change, self._change_order)
 
+    # -- policies and limits -------------------------------------------------------------------------------------
+
+    def queue_arguments(self, row: queues.QueueRow) -> QueueArguments:
+        """The arguments in effect: its own, merged with those of the present policies."""
+        return self.policies.queue_arguments(row)
+
+    def set_policies(self, policies: VhostPolicies) -> None:
+        """A change of the catalog has new ones. Called with `lock` held; follow it by `apply_policies`."""
+        self.policies = policies
+        self.routing.set_policy_alternate(policies.alternate_exchange)
+        for problem in policies.problems:
+            self.report_problem(problem)
+
+    def apply_policies(self) -> None:
+        """Bring exchanges and queues in line with the present policies; queues that must be watched for expiry start.
+        Takes long where there are many: for a thread that may wait. Each queue is locked only while it is changed.
+        Threads take turns, and each uses the newest policies: the last one leaves everything in line with them."""
+        with self._policy_lock:
+            policies = self.policies
+            with self.lock:
+                names = self.routing.exchange_names()
+            for id_, name in names.items():
+                alternate = policies.alternate_exchange(name)  # matched without the lock
+                with self.lock:
+                    self.routing.set_alternate(id_, alternate)
+            with self.storage.catalog.reading() as connection:
+                rows = queues.every(connection, self.row.id)
+            with self._queues_lock:
+                self._check_open()
+            timed: list[queues.QueueRow] = []
+            for row in rows:
+                try:
+                    arguments, handle = policies.queue_arguments(row), self._by_id.get(row.id)
+                    if handle is not None:
+                        self._set_arguments(handle, arguments)
+                    elif _is_timed(arguments):
+                        timed.append(row)
+                except QueuesClosed:
+                    raise
+                except WarrenError as error:  # the other queues get theirs all the same
+                    self.report_problem(f"policies could not be applied to queue {row.name!r}: {error.what}")
+            for start in range(0, len(timed), TOGETHER):
+                self.start_queues(timed[start : start + TOGETHER])
+
+    def _set_arguments(self, handle: QueueHandle, arguments: QueueArguments) -> None:
+        queue = handle.queue
+        if handle.is_ended or (queue is not None and queue.arguments == arguments):
+            return
+
+        def action(work: UnitOfWork) -> None:
+            if handle.queue is not None:
+                handle.queue.set_arguments(arguments, work)
+
+        _, epoch = self.execute([handle], action)
+        if epoch:
+            self.commit_soon()
+
+    def check_queue_limit(self, writer: RowWriter, name: str) -> None:
+        """Refused if the vhost may have no further queue."""
+        limit = self.policies.limit(MAX_QUEUES)
+        if limit is not None and queues.count(writer.connection, self.row.id) >= limit:
+            raise Refused(f"cannot declare queue '{name}': queue limit in vhost '{self.row.name}' ({limit}) is reached")
+
     def own(self, owner: Owner, id_: QueueId) -> None:
         self.owners[id_] = owner
         owner.exclusive.add(id_)
@@ -429,7 +502,8 @@ class Vhost:
         self.timers.call_at(due_ms, self.check_queue, queue)
 
     def check_queue(self, id_: QueueId) -> None:
-        """Expire messages at the head of a queue, and the queue itself. The timers repeat it if it fails."""
+        """Expire messages at the head of a queue, and the queue itself; bring it within its limit. The timers repeat it
+        if it fails."""
         handle = self._by_id.get(id_)
         if handle is None:
             return
@@ -438,6 +512,7 @@ class Vhost:
             queue = handle.serving()
             work.touch(queue)
             queue.timer_fired()
+            queue.check_limit(work)
             return queue.expire(work), queue.is_unused()
 
         has_more = True
@@ -535,13 +610,20 @@ class Vhost:
         return int(self.settings.memory_tick_seconds * 1000)
 
 
-def _load_routing(catalog: Catalog, row: VhostRow) -> Routing:
+def _load(catalog: Catalog, row: VhostRow) -> tuple[VhostPolicies, Routing]:
     with catalog.reading() as connection:
-        return load(
+        policies = VhostPolicies.of(parameters.every(connection, row.id))
+        routing = load(
             exchanges.every(connection, row.id),
             queues.every(connection, row.id),
             bindings.every(connection, row.id),
+            policies.alternate_exchange,
         )
+    return policies, routing
+
+
+def _is_timed(arguments: QueueArguments) -> bool:
+    return arguments.message_ttl_ms is not None or arguments.expires_ms is not None
 
 
 def _check_unused(queue: BrokerQueue) -> None:
@@ -554,7 +636,9 @@ def _touch_all(vhost: Vhost, handles: Sequence[QueueHandle]) -> None:
 
     def action(work: UnitOfWork) -> None:
         for handle in handles:
-            work.touch(handle.serving())
+            queue = handle.serving()
+            work.touch(queue)
+            queue.check_limit_soon()
 
     vhost.execute(handles, action)
 

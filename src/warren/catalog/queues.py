@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
 from warren.base.errors import Refused
@@ -90,6 +90,11 @@ def every(connection: Connection, vhost_id: VhostId | None = None) -> list[Queue
         query = query.where(queues.c.vhost_id == vhost_id)
     rows = connection.execute(query).mappings()
     return [_queue(row) for row in sorted(rows, key=itemgetter("vhost_id", "name"))]  # SQL collations differ
+
+
+def count(connection: Connection, vhost_id: VhostId) -> int:
+    query = select(func.count()).select_from(queues).where(queues.c.vhost_id == vhost_id)
+    return int(connection.execute(query).scalar_one())
 
 
 def ids(connection: Connection) -> set[QueueId]:

@@ -61,7 +61,7 @@ from sqlalchemy import Connection, Table, delete, insert, update
 
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import StorageId
-from warren.catalog.schema import bindings, exchanges, permissions, queues, topic_permissions, users, vhosts
+from warren.catalog.schema import bindings, exchanges, parameters, permissions, queues, topic_permissions, users, vhosts
 from warren.records.columns import EntryColumns, Texts
 from warren.records.format import ENTRY_BYTES_MAX
 
@@ -84,6 +84,7 @@ class RowKind(Enum):
     USER = b"U"
     PERMISSION = b"A"
     TOPIC_PERMISSION = b"T"
+    PARAMETER = b"P"
 
 
 LAST_CHANGE = KEY.pack(b"L", 0)
@@ -168,8 +169,13 @@ TABLES: dict[RowKind, Table] = {  # a table comes after those that it refers to
     RowKind.USER: users,
     RowKind.PERMISSION: permissions,
     RowKind.TOPIC_PERMISSION: topic_permissions,
+    RowKind.PARAMETER: parameters,
 }
-_AS_JSON = ("arguments", "tags", "limits")
+_AS_JSON = ("arguments", "tags", "limits", "value")
+_IDENTITIES = {  # columns that identify a row where SQL has no unique constraint over them
+    RowKind.BINDING: ("source_id", "queue_id", "exchange_id", "routing_key", "arguments"),
+    RowKind.PARAMETER: ("vhost_id", "component", "name"),
+}
 _NOT_IN_IMAGE = ("id", "extra", "identity")
 
 
@@ -187,8 +193,8 @@ def row_of(kind: RowKind, id_: int, image: Mapping[str, Any]) -> dict[str, Any]:
         else:
             raise Damage(f"the catalog's {kind.name.lower()} {id_} has no {column.name}")
     row["extra"] = canonical(rest)
-    if kind is RowKind.BINDING:
-        row["identity"] = _identity(row)
+    if kind in _IDENTITIES:
+        row["identity"] = identity(kind, row)
     return row
 
 
@@ -201,9 +207,8 @@ def image_of(kind: RowKind, row: Mapping[Any, Any]) -> Image:
     return image
 
 
-def _identity(row: Mapping[str, Any]) -> str:
-    names = ("source_id", "queue_id", "exchange_id", "routing_key", "arguments")
-    return sha256(canonical([row[name] for name in names]).encode()).hexdigest()
+def identity(kind: RowKind, row: Mapping[str, Any]) -> str:
+    return sha256(canonical([row[name] for name in _IDENTITIES[kind]]).encode()).hexdigest()
 
 
 _IDS_AT_ONCE = 500  # SQL takes only so many values in one statement

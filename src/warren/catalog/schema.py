@@ -4,15 +4,15 @@
                   ▲             │
                   └─────────────┘ or to another exchange
 
-    users ◀── permissions, topic_permissions ──▶ vhosts
+    users ◀── permissions, topic_permissions ──▶ vhosts ◀── parameters, unless they are global
 
 SQL enforces referential integrity: a binding names an exchange and a queue (or a second exchange) of its own vhost, and
 is deleted with either. A vhost can be deleted only when it is empty, a user only when it has no permissions. The
 exchange of a topic permission is a name: the exchange may be declared later.
 
-Ids are log positions, 64 bits, never used twice. Texts in `arguments`, `tags`, `limits` and `extra` are JSON in one
-spelling; `extra` has the fields of a newer version. `identity` is unique for each binding: SQL has no unique constraint
-over nullable columns and over arguments of any length.
+Ids are log positions, 64 bits, never used twice. Texts in `arguments`, `tags`, `limits`, `value` and `extra` are JSON
+in one spelling; `extra` has the fields of a newer version. `identity` is unique for each binding and each parameter:
+SQL has no unique constraint over nullable columns (two nulls differ) and over arguments of any length.
 
 Migrations are numbered steps, each in one transaction, never changed after a release:
 
@@ -179,6 +179,21 @@ topic_permissions = Table(
     Index("topic_permissions_by_vhost", "vhost_id"),
 )
 
+parameters = Table(
+    "parameters",
+    METADATA,
+    _id(),
+    _number("vhost_id", nullable=True),
+    _text("component"),
+    _text("name"),
+    _text("value"),
+    _text("identity"),
+    _text("extra", NOTHING),
+    ForeignKeyConstraint(["vhost_id"], ["vhosts.id"]),
+    UniqueConstraint("identity"),
+    Index("parameters_by_vhost", "vhost_id"),
+)
+
 # The last change that SQL has: one row. The timeline is written as 16 hexadecimal digits, as everywhere.
 applied = Table(
     "applied",
@@ -291,6 +306,19 @@ STEPS: tuple[Step, ...] = (
             UNIQUE (user_id, vhost_id, exchange)
         )""",
         "CREATE INDEX topic_permissions_by_vhost ON topic_permissions (vhost_id)",
+    ),
+    (
+        """CREATE TABLE parameters (
+            id BIGINT NOT NULL PRIMARY KEY,
+            vhost_id BIGINT REFERENCES vhosts (id),
+            component TEXT NOT NULL,
+            name TEXT NOT NULL,
+            value TEXT NOT NULL,
+            identity TEXT NOT NULL,
+            extra TEXT NOT NULL,
+            UNIQUE (identity)
+        )""",
+        "CREATE INDEX parameters_by_vhost ON parameters (vhost_id)",
     ),
 )
 

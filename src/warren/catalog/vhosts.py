@@ -1,6 +1,6 @@
 """Vhosts: name spaces for everything else. A new one has the exchanges that every AMQP client expects.
 
-Deleting a vhost deletes everything in it and all permissions for it, in one change.
+Deleting a vhost deletes everything in it, all permissions for it and all its parameters, in one change.
 """
 
 from __future__ import annotations
@@ -67,8 +67,10 @@ def delete(writer: RowWriter, id_: VhostId) -> list[QueueId]:
         raise Refused(f"there is no vhost {id_}")
     of_queues = select(TABLES[RowKind.QUEUE].c.id).where(TABLES[RowKind.QUEUE].c.vhost_id == id_)
     deleted = [QueueId(each) for each in writer.connection.execute(of_queues).scalars()]
-    for kind in (RowKind.TOPIC_PERMISSION, RowKind.PERMISSION, RowKind.BINDING, RowKind.QUEUE, RowKind.EXCHANGE):
+    for kind in reversed(TABLES):
         table = TABLES[kind]
+        if "vhost_id" not in table.c:
+            continue
         writer.remove(kind, writer.connection.execute(select(table.c.id).where(table.c.vhost_id == id_)).scalars())
     writer.remove(RowKind.VHOST, [id_])
     return deleted

@@ -30,6 +30,7 @@ from warren.base.errors import WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
 from warren.broker.administration import Administration
 from warren.broker.counters import MessageCounters, QueueCounters
+from warren.broker.policies import PolicyMatch
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.storage import VARIABLE, places_of
@@ -176,6 +177,7 @@ class QueueFact(NamedTuple):
     vhost: str
     row: Row
     numbers: QueueNumbers
+    policies: PolicyMatch = PolicyMatch()
 
 
 class QueueFacts:
@@ -219,7 +221,7 @@ class QueueFacts:
             if handle is not None and handle.is_deleted:  # its name is about to be removed
                 continue
             numbers = self._at_rest(open_vhost, row) if handle is None else _at_work(handle)
-            facts.append(QueueFact(name, row, numbers))
+            facts.append(QueueFact(name, row, numbers, open_vhost.policies.of_queue(row)))
         return facts
 
     def _at_rest(self, open_vhost: Vhost, row: Row) -> QueueNumbers:

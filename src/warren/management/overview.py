@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any
 
 from warren.broker.exchanges.routing import KINDS
+from warren.broker.policies import Policy
 from warren.broker.vhost import Vhost
 from warren.catalog.vhosts import VhostRow
 from warren.management.broker_facts import Alarm, BrokerView, Listener, QueueFact, process_facts
@@ -221,7 +222,7 @@ def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
         "auto_delete": row.auto_delete,
         "consumers": numbers.consumers,
         "durable": row.durable,
-        "effective_policy_definition": {},
+        "effective_policy_definition": fact.policies.definition,
         "exclusive": row.exclusive,
         "memory": numbers.memory_bytes,
         "message_bytes": numbers.size_bytes,
@@ -240,12 +241,16 @@ def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
         "messages_unacknowledged_ram": sizes.pending_ram,
         "name": row.name,
         "node": node,
-        "operator_policy": None,
-        "policy": None,
+        "operator_policy": _policy_name(fact.policies.operator_policy),
+        "policy": _policy_name(fact.policies.policy),
         "state": numbers.state,
         "type": str(row.arguments.get("x-queue-type", "classic")),
         "vhost": fact.vhost,
     }
+
+
+def _policy_name(policy: Policy | None) -> str | None:
+    return None if policy is None else policy.name
 
 
 def shown(value: Any) -> Any:

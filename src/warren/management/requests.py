@@ -159,7 +159,7 @@ class AccessRule(Enum):
     ANY_USER = (), ""
     MANAGEMENT = TAGS, "Not management user"
     MONITORING = (ADMINISTRATOR, MONITORING), "Not monitor user"
-    POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "Not policymaker user"
+    POLICYMAKER = (ADMINISTRATOR, POLICYMAKER), "User not authorised to access object"
     ADMINISTRATOR = (ADMINISTRATOR,), "Not administrator user"
 
     @property

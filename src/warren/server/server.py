@@ -219,6 +219,10 @@ class Server:
         """Of the same user; itself, too."""
         return [each for each in self.connections if each.user_id == connection.user_id]
 
+    def open_count(self, served: VhostLoop) -> int:
+        """Connections that have opened this vhost. Counted only where there is a limit."""
+        return sum(each.access is not None and each.served is served for each in self.connections)
+
     # -- batches -------------------------------------------------------------------------------------------------
 
     def schedule(self, served: VhostLoop) -> None:

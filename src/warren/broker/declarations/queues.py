@@ -220,6 +220,7 @@ class _QueueDeclaration(CatalogChange):
         if row is not None:
             self.row = row
             return
+        self._vhost.check_queue_limit(writer, self._name)
         self._check_new()
         self.row = queues.declare(
             writer,

@@ -188,6 +188,7 @@ class _Exchange(NamedTuple):
     row: ExchangeRow
     matcher: Matcher
     bindings: dict[BindingId, BindingRow]  # from this exchange
+    alternate: str | None  # its own argument, else from a policy
 
 
 class Routing:
@@ -197,6 +198,7 @@ class Routing:
         "_default",
         "_exchanges",
         "_names",
+        "_policy_alternate",
         "_queue_names",
         "_queues",
         "_reachable",
@@ -211,6 +213,7 @@ class Routing:
         self._queue_names: dict[str, QueueId] = {}
         self._by_destination: dict[Destination, dict[BindingId, BindingRow]] = {}
         self._alternate_of: dict[str, set[ExchangeId]] = {}  # by name of the alternate, which need not exist
+        self._policy_alternate: Callable[[str], str | None] = lambda name: None
         self._default: ExchangeId | None = None
         self._results: MatchCache[RoutingResult] = MatchCache()
         self._reachable: MatchCache[frozenset[QueueId]] = MatchCache()
@@ -291,8 +294,7 @@ class Routing:
         return frozenset(queues), visited | seen, True
 
     def _alternate(self, source: _Exchange) -> set[Destination]:
-        name = _alternate_name(source.row)
-        id_ = None if name is None else self._names.get(name)
+        id_ = None if source.alternate is None else self._names.get(source.alternate)
         return set() if id_ is None else {Destination(None, id_)}
 
     # ------------------------------------------------------------------------------------------------------- rows
@@ -304,12 +306,12 @@ class Routing:
             raise Misuse(f"there is an exchange {row.name!r} already", "remove that one first")
         if row.name and row.type not in KINDS:
             raise UnknownExchangeType(row.type)
-        self._exchanges[row.id] = _Exchange(row, KINDS[row.type]() if row.name else Default(self._queue_names), {})
+        matcher = KINDS[row.type]() if row.name else Default(self._queue_names)
+        self._exchanges[row.id] = _Exchange(row, matcher, {}, None)
         self._names[row.name] = row.id
         if not row.name:
             self._default = row.id
-        if (alternate := _alternate_name(row)) is not None:
-            self._alternate_of.setdefault(alternate, set()).add(row.id)
+        self.set_alternate(row.id, self._policy_alternate(row.name))
         self._exchange_changed(row.id, row.name)
 
     def remove_exchange(self, id_: ExchangeId) -> list[BindingRow]:
@@ -318,16 +320,39 @@ class Routing:
         removed = {**source.bindings, **self._by_destination.get(Destination(None, id_), {})}
         for binding in removed.values():
             self.remove_binding(binding)
+        self._set_alternate(source, None)
         del self._exchanges[id_]
         del self._names[source.row.name]
         if not source.row.name:
             self._default = None
-        if (alternate := _alternate_name(source.row)) is not None:
-            self._alternate_of[alternate].remove(id_)
-            if not self._alternate_of[alternate]:
-                del self._alternate_of[alternate]
         self._exchange_changed(id_, source.row.name)
         return list(removed.values())
+
+    def set_policy_alternate(self, alternate_of: Callable[[str], str | None]) -> None:
+        """The alternate that policies name for an exchange without one of its own: for exchanges that are added from
+        now on. The others follow by `set_alternate`."""
+        self._policy_alternate = alternate_of
+
+    def set_alternate(self, id_: ExchangeId, by_policy: str | None) -> None:
+        """Does nothing if the exchange was removed, or has the alternate already."""
+        source = self._exchanges.get(id_)
+        if source is None:
+            return
+        own = source.row.arguments.get(ALTERNATE)
+        alternate = own if isinstance(own, str) else by_policy
+        if alternate != source.alternate:
+            self._set_alternate(source, alternate)
+            self._bindings_changed(id_)
+
+    def _set_alternate(self, source: _Exchange, alternate: str | None) -> None:
+        id_ = source.row.id
+        if source.alternate is not None:
+            self._alternate_of[source.alternate].remove(id_)
+            if not self._alternate_of[source.alternate]:
+                del self._alternate_of[source.alternate]
+        if alternate is not None:
+            self._alternate_of.setdefault(alternate, set()).add(id_)
+        self._exchanges[id_] = source._replace(alternate=alternate)
 
     def add_queue(self, row: QueueRow) -> None:
         if self._queue_names.get(row.name, row.id) != row.id:
@@ -384,6 +409,9 @@ class Routing:
         id_ = self._names.get(name)
         return None if id_ is None else self._exchanges[id_].row
 
+    def exchange_names(self) -> dict[ExchangeId, str]:
+        return {id_: source.row.name for id_, source in self._exchanges.items()}
+
     def is_cached(self, exchange: ExchangeId, routing_key: str) -> bool:
         """Whether the result for this key is cached, so independent of headers. The caller checks CC and BCC."""
         return (exchange, routing_key) in self._results
@@ -420,14 +448,15 @@ class Routing:
         return source
 
 
-def _alternate_name(row: ExchangeRow) -> str | None:
-    name = row.arguments.get(ALTERNATE)
-    return name if isinstance(name, str) else None
-
-
-def load(exchanges: Iterable[ExchangeRow], queues: Iterable[QueueRow], bindings: Iterable[BindingRow]) -> Routing:
+def load(
+    exchanges: Iterable[ExchangeRow],
+    queues: Iterable[QueueRow],
+    bindings: Iterable[BindingRow],
+    policy_alternate: Callable[[str], str | None] = lambda name: None,
+) -> Routing:
     """The routing of one vhost, from its rows."""
     routing = Routing()
+    routing.set_policy_alternate(policy_alternate)
     for exchange in exchanges:
         routing.add_exchange(exchange)
     for queue in queues:

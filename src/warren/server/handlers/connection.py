@@ -28,6 +28,7 @@ from warren.amqp.methods import (
     Method,
 )
 from warren.broker.auth.permissions import Access, AccessRefused, access_to
+from warren.broker.policies import MAX_CONNECTIONS
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog.users import UserRow
 from warren.server.authentication import LoginRefused, read_login
@@ -160,6 +161,14 @@ def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
 
 def _opened(connection: ServerConnection, outcome: object) -> None:
     assert isinstance(outcome, tuple), "a vhost, the user, and its permissions there"
+    _check_connection_limit(connection, outcome[0])
     connection.enter(*outcome)
     connection.send_method(0, ConnectionOpenOk())
     connection.server.opened(connection)
+
+
+def _check_connection_limit(connection: ServerConnection, served: VhostLoop) -> None:
+    limit = served.vhost.policies.limit(MAX_CONNECTIONS)
+    if limit is not None and connection.server.open_count(served) >= limit:
+        what = f"access to vhost '{served.vhost.row.name}' refused for user '{connection.user}'"
+        raise PeerError(ReplyCode.NOT_ALLOWED, f"{what}: connection limit ({limit}) is reached", *_OPEN)
