@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import pika
 
-from tests.management.ask_server import _wait_for, _with_management
+from tests.management.ask_server import wait_for, with_management
 from tests.management.policy_cases import (
     ANSWERS,
     BODIES,
@@ -37,9 +37,9 @@ _SECONDS = 90
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory, start_rabbitmq(Path(directory)) as peer:
-        port = _with_management(peer)
+        port = with_management(peer)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/api", timeout=30, trust_env=False) as client:
-            _wait_for_api(client, port)
+            wait_for_api(client, port)
             _prepare(client)
             answers = {"questions": [_answer(client, each) for each in QUESTIONS]}
             answers["merges"] = _merges(client, peer.port)
@@ -47,9 +47,9 @@ def main() -> None:
     print(f"{ANSWERS}: written")
 
 
-def _wait_for_api(client: httpx.Client, port: int) -> None:
+def wait_for_api(client: httpx.Client, port: int) -> None:
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as plain:
-        _wait_for(plain)
+        wait_for(plain)
 
 
 def _prepare(client: httpx.Client) -> None:
