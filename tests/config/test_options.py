@@ -43,6 +43,7 @@ CANDIDATES: tuple[str, ...] = (
     "push",
     "rocksdb",
     "debug",
+    "json",
     "AMQPLAIN",
     "/tmp/named",
     "named",

@@ -22,6 +22,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,6 +51,7 @@ from warren.files.environment import Environment
 from warren.queues.settings import QueueSettings
 
 Result = TypeVar("Result")
+_QUEUE_LOG = logging.getLogger("warren.queue")
 _PROBLEMS_MAX = 100
 TOGETHER = 100  # queues that are started or stopped in one session
 
@@ -278,6 +280,8 @@ class Vhost:
             self._remove(handle, lambda: counts.append(self._drop_messages(handle)))
         finally:
             self._deletion_ended(handle)
+        facts = {"queue": handle.name, "vhost": self.row.name, "messages": sum(counts)}
+        _QUEUE_LOG.debug("queue deleted", extra={"facts": facts})
         return sum(counts)
 
     def apply(self, change: CatalogChange) -> None:

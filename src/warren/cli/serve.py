@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import platform
+import signal
 import sys
 from typing import Any
 
@@ -57,26 +59,46 @@ serve.__annotations__ = {parameter.name: parameter.annotation for parameter in _
 def _open_and_run(values: OptionValues) -> None:
     from warren.app.broker import open_with_room
     from warren.app.event_log import begin
-    from warren.app.lifecycle import run
-    from warren.base.build import mode
+    from warren.app.lifecycle import BoundPorts, run
+    from warren.app.service_manager import ServiceManager
     from warren.config.configuration import configuration_of
     from warren.files.environment import Environment
 
     environment = Environment.real()
     began_ns = environment.clock.monotonic_ns()
     configuration = configuration_of(environment.files, values, os.environ)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the broker serves; by default it would end the process
     begin(configuration.log_to)
     log = logging.getLogger(__name__)
     for warning in configuration.warnings:
         log.warning(warning)
-    log.info("kernels: %s", mode(), extra={"facts": {"directory": configuration.places.directory, "pid": os.getpid()}})
-    with Bar("recovering", _PERCENT, "percent") as bar:
-        broker = open_with_room(configuration, lambda share: bar.reach(round(share * _PERCENT)), environment)
-    for problem in broker.problems:
-        log.warning("found at the start", extra={"facts": {"problem": problem}})
-    if not run(broker, _print_now, began_ns):
+    _log_start(log, configuration.places.directory)
+    manager = ServiceManager(os.environ)
+    with BoundPorts(configuration) as ports:
+        with Bar("recovering", _PERCENT, "percent") as bar:
+
+            def progress(share: float) -> None:
+                bar.reach(round(share * _PERCENT))
+                manager.recovering(round(share * _PERCENT))
+
+            broker = open_with_room(configuration, progress, environment)
+        for problem in broker.problems:
+            log.warning("found at the start", extra={"facts": {"problem": problem}})
+        is_complete = run(broker, _print_now, began_ns, ports, manager)
+    if not is_complete:
         logging.shutdown()
         os._exit(STUCK)  # a normal exit would wait for the threads that wait for disk space
+
+
+def _log_start(log: logging.Logger, directory: str) -> None:
+    from warren import __version__
+    from warren.base.build import mode
+
+    facts = {"version": __version__, "kernels": mode(), "directory": directory, "pid": os.getpid()}
+    log.info("starting", extra={"facts": {**facts, "python": platform.python_version()}})
+    if mode() == "pure":
+        hint = "install with a C compiler: pip install -v shows why modules were not compiled"
+        log.warning("running as pure Python, several times slower", extra={"facts": {"hint": hint}})
 
 
 def _print_now(line: str) -> None:
