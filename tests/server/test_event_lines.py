@@ -229,10 +229,12 @@ def test_messages_are_not_logged(broker: LoggingBroker) -> None:
         assert not broker.events_since_mark()
 
 
-def test_a_frame_out_of_place_is_logged_without_its_bytes(broker: LoggingBroker) -> None:
+@pytest.mark.parametrize("channel", [0, 1])
+def test_a_frame_out_of_place_is_logged_without_its_bytes(broker: LoggingBroker, channel: int) -> None:
     with RawClient(broker.port).log_in().channel() as client:
-        client.send(frames.write_frame(frames.BODY, 1, BODY))
-        assert client.expect(methods.ConnectionClose).reply_code == 505
+        client.send(frames.write_frame(frames.BODY, channel, BODY))
+        close = client.expect(methods.ConnectionClose)
+        assert (close.reply_code, BODY[:16].hex(" ") in close.reply_text) == (505, channel == 0)
         [error] = broker.events("connection error")
     assert BODY[:16].hex(" ") not in error["text"]
     assert error["text"].startswith("UNEXPECTED_FRAME")

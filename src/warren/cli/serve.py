@@ -26,8 +26,16 @@ _PERCENT = 100
 def serve(**flags: str | bool | None) -> None:
     """Run the broker: AMQP 0-9-1, the management API, metrics.
 
-    Every option is also a variable (WARREN_ROTATE_BYTES) and a key of rabbitmq.conf (rotate_bytes). The command line
-    takes precedence, then the environment, then the file.
+    Most options are also an environment variable, named with each, and a key of rabbitmq.conf.
+
+    The command line takes precedence, then the environment, then the file.
+
+    \b
+    Examples:
+      warren serve --data-dir /var/lib/warren
+      warren serve --host 0.0.0.0 --config /etc/rabbitmq/rabbitmq.conf
+      warren serve --port 0 --management-port 0 --prometheus-port 0
+      RABBITMQ_DEFAULT_USER=ann RABBITMQ_DEFAULT_PASS=secret warren serve
     """
     values = read_flags(flags)
     try:
@@ -42,12 +50,16 @@ def _parameter(option: Option, group: str) -> inspect.Parameter:
         False if option.is_switch else None,
         option.flag,
         metavar=None if option.is_switch else option.parse.metavar,
-        help=option.help + default,
+        help=f"{option.help}{default}{_variables(option)}",
         show_default=False,
         rich_help_panel=group,
     )
     kind: Any = bool if option.is_switch else str | None
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=kind)
+
+
+def _variables(option: Option) -> str:
+    return f" Environment: {', '.join(option.all_variables)}." if option.all_variables else ""
 
 
 _PARAMETERS = [_parameter(each, group.title) for group in GROUPS for each in group.options if each.has_flag]
