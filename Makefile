@@ -8,6 +8,8 @@ PYTEST := $(RUN) -m pytest
 PURE := build/pure
 NODE := build/node
 
+NEW_ENOUGH = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Warren needs Python 3.11 or newer: make setup PYTHON=…")'
+
 # A process that compiles the sources anew takes a second more, and tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,7 +26,7 @@ UNTESTED := $(foreach module,$(MARKED),$(if $(call tests_of,$(module)),,$(module
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-node peers run quick test test-plain test-spark test-pure marked-tested check check-types check-house format checklist golden notebook simulate torture soak mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run wheel quick test test-plain test-spark test-pure marked-tested check check-types check-house format checklist golden notebook simulate torture soak mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,7 +34,7 @@ help:  ## list the targets
 setup: $(VENV)/.compiled  ## .venv with everything the tests need now; compiles the marked modules if there is a compiler
 
 $(VENV)/.installed: pyproject.toml setup.py
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Warren needs Python 3.11 or newer: make setup PYTHON=…")'
+	$(NEW_ENOUGH)
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install -qq --disable-pip-version-check 'setuptools>=77' wheel
 	WARREN_PURE=1 $(RUN) -m pip install -qq --disable-pip-version-check --no-build-isolation --editable '.[dev,bench]'
@@ -66,9 +68,21 @@ $(NODE)/.installed: tests/interop/node/package.json
 peers:  ## install the Debian packages we compare with (RabbitMQ, Redis, NATS) and node, without starting any
 	@.ci/peers
 
-run: setup  ## run the broker on 127.0.0.1:5672, its data in data/; Ctrl-C stops it
-	@echo 'clients: amqp://guest:guest@127.0.0.1:5672/    management: http://127.0.0.1:15672/    stop: Ctrl-C'
-	$(BIN)/warren serve --data-dir data
+run: $(if $(wildcard $(VENV)/.installed),setup,$(VENV)/.runnable)  ## run the broker on 127.0.0.1:5672 (PORT=), its data in data/ (ARGS= for more); Ctrl-C stops it
+	@echo 'clients: amqp://guest:guest@127.0.0.1:$(or $(PORT),5672)/    management: http://127.0.0.1:15672/    stop: Ctrl-C'
+	$(BIN)/warren serve --data-dir data$(if $(PORT), --port $(PORT))$(if $(ARGS), $(ARGS))
+
+# Only what running needs: the libraries that compile the marked modules stay in pip's own build environment.
+$(VENV)/.runnable: pyproject.toml setup.py $(MARKED) $(if $(MARKED),$(FOLDED))
+	$(NEW_ENOUGH)
+	@echo 'installing warren and its libraries into $(VENV); compiling takes about a minute'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --disable-pip-version-check --editable .
+	@touch $@
+
+wheel:  ## build a wheel in dist/; WARREN_REQUIRE_EXT=1 fails if it would be pure Python
+	@rm -rf build/lib build/lib.* build/bdist.*
+	$(PYTHON) -m pip wheel --disable-pip-version-check --no-deps --wheel-dir dist .
 
 quick: setup  ## unit, golden and conformance tests: under a minute
 	$(PYTEST) -m 'not slow and not spark and not torture'

@@ -8,6 +8,10 @@ both modes, and `warren.base.build.mode()` says which one is running.
     WARREN_PURE=1            compile nothing
 
 It is all or nothing: modules compiled together share one library, and half of them would not import.
+
+pip shows what a build prints only with -v. So a machine that cannot compile (no mypyc, no C compiler, no Python.h) gets
+the version 0.1.0+pure, which pip does print: "Successfully installed warren-0.1.0+pure". That is found out before the
+build, since the version is asked for before. A build runs this file three times; only the last time compiles.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ from __future__ import annotations
 import io
 import os
 import sys
+import sysconfig
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -26,6 +32,7 @@ MARK = "# mypyc: compile"
 MARK_WITHIN_LINES = 5
 PURE = os.environ.get("WARREN_PURE") == "1"
 REQUIRED = os.environ.get("WARREN_REQUIRE_EXT") == "1"
+ONLY_METADATA = {"egg_info", "dist_info"}.intersection(sys.argv)
 
 
 def is_marked(path: Path) -> bool:
@@ -36,19 +43,36 @@ def marked_modules() -> list[str]:
     return [str(path.relative_to(ROOT)) for path in sorted((ROOT / "src").rglob("*.py")) if is_marked(path)]
 
 
-def extensions() -> list[Extension]:
-    modules = [] if PURE or sys.implementation.name != "cpython" else marked_modules()
-    if not modules:
+def why_not_compiled() -> str:
+    """Why this machine cannot compile; empty if it probably can."""
+    try:
+        import mypyc.build  # noqa: F401
+    except ImportError as reason:
+        return f"mypyc cannot be imported: {reason}"
+    from setuptools._distutils.ccompiler import new_compiler
+    from setuptools._distutils.sysconfig import customize_compiler
+
+    with TemporaryDirectory() as directory:
+        source = Path(directory, "probe.c")
+        source.write_text("#include <Python.h>\n")
+        compiler = new_compiler()
+        try:
+            customize_compiler(compiler)
+            compiler.compile([str(source)], output_dir=directory, include_dirs=[sysconfig.get_path("include")])
+        except Exception as reason:  # each platform has its own error for it
+            return f"the C compiler failed: {reason}"
+    return ""
+
+
+def extensions(modules: list[str]) -> list[Extension]:
+    if not modules or ONLY_METADATA:
         return []
+    from mypyc.build import mypycify
+
     printed = io.StringIO()
     try:
-        from mypyc.build import mypycify
-
         with redirect_stdout(printed), redirect_stderr(printed):
             made: list[Extension] = mypycify(modules, opt_level="3", debug_level="1")
-    except ImportError as reason:
-        build_without(f"mypyc cannot be imported: {reason}", reason)
-        return []
     except SystemExit as reason:  # mypyc has printed what it does not accept
         build_without(printed.getvalue().strip() or f"mypyc ended with {reason.code}", reason)
         return []
@@ -78,4 +102,12 @@ def build_without(cause: str, reason: BaseException) -> None:
     )
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNothing})
+marked = [] if PURE or sys.implementation.name != "cpython" else marked_modules()
+impossible = why_not_compiled() if marked else ""
+if impossible and not ONLY_METADATA:
+    build_without(impossible, RuntimeError(impossible))
+setup(
+    ext_modules=extensions([] if impossible else marked),
+    cmdclass={"build_ext": BuildAllOrNothing},
+    options={"egg_info": {"tag_build": "+pure"}} if impossible else {},
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import STORAGE, make_store, run, run_process
+from warren import __version__
 from warren.base.errors import Damage, DiskFailure, Gone, Misuse, OutOfRoom, Refused, WarrenError
 from warren.cli.main import exit_code
+from warren.config.options import OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -103,3 +107,30 @@ def test_neither_the_commands_nor_the_broker_load_what_only_spark_needs() -> Non
     program = "import sys, warren.cli.main, warren.app.lifecycle, warren.app.broker; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert not {"pyarrow", "pandas", "pyspark", "deltalake", "matplotlib"} & set(loaded)
+
+
+def test_the_version_names_the_build_mode_also_as_a_module(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = run(capsys, "--version")
+    assert (ended.code, ended.err) == (0, "")
+    assert re.fullmatch(rf"warren {re.escape(__version__)} \((pure|compiled), Python \S+\)\n", ended.out)
+    line = [sys.executable, "-m", "warren", "--version"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ended.out)
+
+
+def test_help_has_examples_that_parse_and_the_variable_of_each_option() -> None:
+    line = [sys.executable, "-m", "warren", "serve", "--help"]
+    env = {**os.environ, "COLUMNS": "400", "NO_COLOR": "1"}
+    text = subprocess.run(line, capture_output=True, text=True, env=env, check=True).stdout
+    examples = re.findall(r"^ +(?:\w+=\w+ )*warren serve( .*)?$", text, re.MULTILINE)
+    assert len(examples) >= 4
+    flags = {flag for example in examples for flag in re.findall(r"--[a-z-]+", example)}
+    assert flags and flags <= {option.flag for option in OPTIONS.values()}
+    missing = [
+        variable
+        for option in OPTIONS.values()
+        if option.has_flag
+        for variable in option.all_variables
+        if variable not in text
+    ]
+    assert not missing

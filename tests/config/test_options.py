@@ -44,6 +44,7 @@ CANDIDATES: tuple[str, ...] = (
     "push",
     "rocksdb",
     "debug",
+    "json",
     "AMQPLAIN",
     "/tmp/named",
     "named",

@@ -39,6 +39,7 @@ def test_variables_of_rabbitmq_are_honoured() -> None:
         config_files="/etc/conf.d",
         log_file="-",
         log_level="warning",
+        log_connection_level="debug",
         pid_file="/run/warren.pid",
     )
 

@@ -41,9 +41,11 @@ DOORS: dict[str, set[str]] = {
     "embedded/queues.py": {"concurrent"},
     "management/": {"concurrent", "socket"},  # threads that answer, and what is listened at; the loop is asyncio's
     "management/http_server.py": {"os"},  # the name of a socket in its directory
-    "server/server.py": {"concurrent"},  # the threads that do what blocks
+    "server/server.py": {"concurrent", "socket"},  # the threads that do what blocks; what is listened at
     "server/connection.py": {"socket"},  # the option by which a connection is reset
-    "app/lifecycle.py": {"signal"},  # how a broker is asked to stop
+    "app/lifecycle.py": {"signal", "socket"},  # how a broker is asked to stop; what is listened at
+    "app/event_log.py": {"select"},  # whether a line can be written without waiting
+    "app/service_manager.py": {"socket"},  # the socket of systemd
     "pipeline/source.py": {"signal"},  # how Spark ends the process of a stream's reader
     "pipeline/session.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark
     "testing/": EVERYTHING,

@@ -1,8 +1,11 @@
 """The life cycle of a broker process, in one event loop.
 
-    open ──▶ listen ──▶ ready ──signal──▶ drain ──▶ close        a second signal: no more waiting for clients
-                          └──the log failed──▶ stop at once, end with an error
+    bind ──▶ open ──▶ accept ──▶ ready ──signal──▶ drain ──▶ close       a second signal: no more waiting for clients
+                                   └──the log failed──▶ stop at once, end with an error
 
+* Ports are bound before the directory is opened: a port in use is refused at once, and clients that connect during a
+  recovery wait in the backlog. Nothing is accepted, so nothing is answered, before everything durable is recovered.
+* SIGHUP opens the event log again. The service manager is notified of each step (`service_manager`).
 * Objects of the start are frozen for the garbage collector. The thread switch interval is short, so that a finished
   sync does not wait for a long step of the event loop.
 * Every client and every file of log and store is an open file. Many systems start processes with a soft limit of 1,024
@@ -18,19 +21,26 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
 from typing import Any, Final
 
 import uvloop
 
+from warren.app import event_log
 from warren.app.broker import Broker
+from warren.app.service_manager import ServiceManager
 from warren.base.build import mode
 from warren.base.errors import Refused
+from warren.config.configuration import Configuration
 from warren.files.atomic import replace
 from warren.files.protocol import join
 from warren.management import http_server
 from warren.management.broker_facts import Listener
+from warren.server.server import listening_sockets
 
 _LOG = logging.getLogger(__name__)
 FILES_MIN: Final = 1024  # for files, and for clients that have logged in
@@ -65,9 +75,56 @@ CALLBACK_ALARM_SECONDS = 10.0  # without a failed callback, after which the alar
 PrintLine = Callable[[str], None]
 
 
-def run(broker: Broker, print_line: PrintLine, began_ns: int) -> bool:
+class BoundPorts:
+    """Sockets that clients can connect to, and that nothing accepts from yet. Refused if a port is in use."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        server = configuration.server
+        management_host = configuration.management_host or server.host
+        with ExitStack() as undo:
+            self.amqp = _bound(server.host, server.port, "--port")
+            undo.callback(self.close)
+            self.management: socket.socket | None = None
+            self.prometheus: socket.socket | None = None
+            self.management = http_server.tcp_listener(management_host, configuration.management_port)
+            self.prometheus = http_server.tcp_listener(management_host, configuration.prometheus_port)
+            undo.pop_all()
+
+    def close(self) -> None:
+        for each in (*self.amqp, self.management, self.prometheus):
+            if each is not None:
+                each.close()
+
+    def __enter__(self) -> BoundPorts:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _bound(host: str, port: int, option: str) -> list[socket.socket]:
+    where = _address(host, port)
+    try:
+        return listening_sockets(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            hint = f"stop the other process, or choose another {option}"
+            raise Refused(f"address {where} is already in use", hint) from error
+        raise Refused(f"cannot listen at {where}: {error.strerror or error}", "choose another --host") from error
+
+
+def run(
+    broker: Broker,
+    print_line: PrintLine,
+    began_ns: int,
+    ports: BoundPorts | None = None,
+    manager: ServiceManager | None = None,
+) -> bool:
     """Serve until a signal, then close the broker. Raises the error that ended it, if any. `began_ns`: start of the
-    process, by the monotonic clock. False: threads are left that wait for disk space."""
+    process, by the monotonic clock. `ports`: bound before the broker was opened. False: threads are left that wait for
+    disk space."""
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_limit(broker.settings.half_open_max)
     pid_file = broker.configuration.pid_file
@@ -75,31 +132,40 @@ def run(broker: Broker, print_line: PrintLine, began_ns: int) -> bool:
         if pid_file:
             replace(broker.environment.files, pid_file, [f"{os.getpid()}\n".encode()])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(broker, print_line, began_ns))
+            runner.run(_serve(broker, print_line, began_ns, ports, manager or ServiceManager({})))
     finally:
         is_stuck = broker.is_stuck
         broker.close()
         if pid_file and broker.environment.files.exists(pid_file):
             broker.environment.files.remove(pid_file)
     if broker.failure is not None:
+        _LOG.critical("stopped", extra={"facts": {"why": broker.failure}})
         raise broker.failure
     if is_stuck:
         _LOG.critical("stopped on a full disk: the next start recovers everything durable")
+    else:
+        _LOG.info("stopped", extra={"facts": {"directory": broker.configuration.places.directory}})
     return not is_stuck
 
 
-async def _serve(broker: Broker, print_line: PrintLine, began_ns: int) -> None:
-    shutdown = Shutdown(asyncio.get_running_loop(), broker)
-    host, port = await _listen(broker)
+async def _serve(
+    broker: Broker, print_line: PrintLine, began_ns: int, ports: BoundPorts | None, manager: ServiceManager
+) -> None:
+    shutdown = Shutdown(asyncio.get_running_loop(), broker, manager)
+    ports = ports or BoundPorts(broker.configuration)
+    host, port = await broker.server.start(ports.amqp)
+    broker.listeners = [Listener("amqp", host, port)]
     try:
-        management = await _manage(broker)
+        management = await _manage(broker, ports)
         try:
             _print_addresses(management, print_line, _address(host, port))
             _freeze_objects()
             seconds = (broker.environment.clock.monotonic_ns() - began_ns) / 1e9
-            print_line(f"ready in {seconds:.2f} s")
             _LOG.info("ready", extra={"facts": {"seconds": f"{seconds:.2f}", "kernels": mode()}})
+            print_line(f"ready in {seconds:.2f} s")
+            manager.ready(f"serving AMQP at {_address(host, port)}")
             await shutdown.has_begun.wait()
+            manager.stopping()
             await _drain(broker, shutdown)
         finally:
             await management.stop()
@@ -110,15 +176,16 @@ async def _serve(broker: Broker, print_line: PrintLine, began_ns: int) -> None:
 class Shutdown:
     """Whether the broker stops, and how fast: signals, and failures of the log."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, manager: ServiceManager) -> None:
         self.has_begun = asyncio.Event()
         self.is_urgent = asyncio.Event()
         self._loop = loop
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
+        loop.add_signal_handler(signal.SIGHUP, _reload)
         broker.server.on_failure = lambda error: self._failed()
         self._callbacks = LoopCallbacks(loop, broker)
-        self._watching = loop.create_task(self._watch(broker))
+        self._watching = loop.create_task(self._watch(broker, manager))
 
     def _signalled(self, number: signal.Signals) -> None:
         """A third signal ends the process at once."""
@@ -135,16 +202,26 @@ class Shutdown:
         self.is_urgent.set()
         self.has_begun.set()
 
-    async def _watch(self, broker: Broker) -> None:
-        """Poll for failures: there may be no waiter when the disk fails."""
+    async def _watch(self, broker: Broker, manager: ServiceManager) -> None:
+        """Poll for failures: there may be no waiter when the disk fails. Feeds the watchdog of the service manager."""
+        notified_at = self._loop.time()
         try:
             while broker.failure is None:
                 await asyncio.sleep(FAILURE_POLL_SECONDS)
                 self._callbacks.clear_if_quiet()
+                if manager.watchdog_seconds and self._loop.time() - notified_at >= manager.watchdog_seconds:
+                    manager.alive()
+                    notified_at = self._loop.time()
         except Exception as error:  # otherwise a later failure of the log would go unnoticed
             broker.server.fail(error)
         _LOG.critical("log failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
         self._failed()
+
+
+def _reload() -> None:
+    """SIGHUP."""
+    event_log.reopen()
+    _LOG.info("event log reopened", extra={"facts": {"signal": "SIGHUP"}})
 
 
 class LoopCallbacks:
@@ -181,33 +258,22 @@ async def _drain(broker: Broker, shutdown: Shutdown) -> None:
     await asyncio.gather(draining, urgent, return_exceptions=True)
 
 
-async def _listen(broker: Broker) -> tuple[str, int]:
-    where = _address(broker.settings.host, broker.settings.port)
-    try:
-        host, port = await broker.server.start()
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise Refused(
-                f"address {where} is already in use", "stop the other process, or choose another --port"
-            ) from error
-        raise Refused(f"cannot listen at {where}: {error.strerror or error}", "choose another --host") from error
-    broker.listeners = [Listener("amqp", host, port)]
-    return host, port
-
-
-async def _manage(broker: Broker) -> http_server.ManagementServer:
+async def _manage(broker: Broker, ports: BoundPorts) -> http_server.ManagementServer:
     configuration = broker.configuration
-    host = configuration.management_host or configuration.server.host
     path = join(configuration.places.directory, SOCKET)
-    ports = configuration.management_port, configuration.prometheus_port
-    return await http_server.start(broker, host, *ports, path, configuration.management)
+    return await http_server.start(broker, "", ports.management, ports.prometheus, path, configuration.management)
 
 
 def _print_addresses(management: http_server.ManagementServer, print_line: PrintLine, amqp: str) -> None:
     """The process that started the broker reads these lines."""
-    print_line(f"amqp {amqp}")
-    print_line(f"management http://{_address(*management.addresses[http_server.HTTP])}")
-    print_line(f"prometheus http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics")
+    addresses = {
+        "amqp": amqp,
+        "management": f"http://{_address(*management.addresses[http_server.HTTP])}",
+        "prometheus": f"http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics",
+    }
+    for protocol, address in addresses.items():
+        _LOG.info("listening", extra={"facts": {"protocol": protocol, "address": address}})
+        print_line(f"{protocol} {address}")
 
 
 def _freeze_objects() -> None:

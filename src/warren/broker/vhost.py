@@ -60,6 +60,7 @@ from warren.queues.settings import QueueSettings
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger(__name__)
+_QUEUE_LOG = logging.getLogger("warren.queue")
 _PROBLEMS_MAX = 100
 TOGETHER = 100  # queues that are started or stopped in one session
 
@@ -326,6 +327,8 @@ class Vhost:
             self._remove(handle, lambda: counts.append(self._drop_messages(handle)))
         finally:
             self._deletion_ended(handle)
+        facts = {"queue": handle.name, "vhost": self.row.name, "messages": sum(counts)}
+        _QUEUE_LOG.debug("queue deleted", extra={"facts": facts})
         return sum(counts)
 
     def apply(self, change: CatalogChange) -> None:

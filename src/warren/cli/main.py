@@ -9,11 +9,14 @@ imports its modules when it runs, so that `warren --help` stays quick.
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Sequence
 
 import typer
 
+from warren import __version__
+from warren.base.build import mode
 from warren.base.errors import Damage, DiskFailure, InternalError, OutOfRoom, WarrenError
 from warren.cli import admin, demo, log_fix, log_show, pipeline, serve
 from warren.cli.bench import add_bench
@@ -26,10 +29,33 @@ TYPERS_USAGE = 2
 
 app = typer.Typer(
     name="warren",
-    help="A durable message broker on a log-structured store.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        typer.echo(f"warren {__version__} ({mode()}, Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback()
+def warren(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print version and build mode."
+    ),
+) -> None:
+    """A durable message broker on a log-structured store.
+
+    \b
+    Examples:
+      warren serve --data-dir /var/lib/warren
+      warren log verify /var/lib/warren
+      warren COMMAND --help
+    """
+
+
 log = typer.Typer(name="log", help="Inspect, verify, repair and compact a log directory.", no_args_is_help=True)
 app.add_typer(log)
 log.command("inspect")(log_show.inspect)

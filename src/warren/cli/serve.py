@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import platform
+import signal
 import sys
 from typing import Any
 
@@ -24,8 +26,16 @@ _PERCENT = 100
 def serve(**flags: str | bool | None) -> None:
     """Run the broker: AMQP 0-9-1, the management API, metrics.
 
-    Every option is also a variable (WARREN_ROTATE_BYTES) and a key of rabbitmq.conf (rotate_bytes). The command line
-    takes precedence, then the environment, then the file.
+    Most options are also an environment variable, named with each, and a key of rabbitmq.conf.
+
+    The command line takes precedence, then the environment, then the file.
+
+    \b
+    Examples:
+      warren serve --data-dir /var/lib/warren
+      warren serve --host 0.0.0.0 --config /etc/rabbitmq/rabbitmq.conf
+      warren serve --port 0 --management-port 0 --prometheus-port 0
+      RABBITMQ_DEFAULT_USER=ann RABBITMQ_DEFAULT_PASS=secret warren serve
     """
     values = read_flags(flags)
     try:
@@ -40,12 +50,16 @@ def _parameter(option: Option, group: str) -> inspect.Parameter:
         False if option.is_switch else None,
         option.flag,
         metavar=None if option.is_switch else option.parse.metavar,
-        help=option.help + default,
+        help=f"{option.help}{default}{_variables(option)}",
         show_default=False,
         rich_help_panel=group,
     )
     kind: Any = bool if option.is_switch else str | None
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=declared, annotation=kind)
+
+
+def _variables(option: Option) -> str:
+    return f" Environment: {', '.join(option.all_variables)}." if option.all_variables else ""
 
 
 _PARAMETERS = [_parameter(each, group.title) for group in GROUPS for each in group.options if each.has_flag]
@@ -57,26 +71,46 @@ serve.__annotations__ = {parameter.name: parameter.annotation for parameter in _
 def _open_and_run(values: OptionValues) -> None:
     from warren.app.broker import open_with_room
     from warren.app.event_log import begin
-    from warren.app.lifecycle import run
-    from warren.base.build import mode
+    from warren.app.lifecycle import BoundPorts, run
+    from warren.app.service_manager import ServiceManager
     from warren.config.configuration import configuration_of
     from warren.files.environment import Environment
 
     environment = Environment.real()
     began_ns = environment.clock.monotonic_ns()
     configuration = configuration_of(environment.files, values, os.environ)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the broker serves; by default it would end the process
     begin(configuration.log_to)
     log = logging.getLogger(__name__)
     for warning in configuration.warnings:
         log.warning(warning)
-    log.info("kernels: %s", mode(), extra={"facts": {"directory": configuration.places.directory, "pid": os.getpid()}})
-    with Bar("recovering", _PERCENT, "percent") as bar:
-        broker = open_with_room(configuration, lambda share: bar.reach(round(share * _PERCENT)), environment)
-    for problem in broker.problems:
-        log.warning("found at the start", extra={"facts": {"problem": problem}})
-    if not run(broker, _print_now, began_ns):
+    _log_start(log, configuration.places.directory)
+    manager = ServiceManager(os.environ)
+    with BoundPorts(configuration) as ports:
+        with Bar("recovering", _PERCENT, "percent") as bar:
+
+            def progress(share: float) -> None:
+                bar.reach(round(share * _PERCENT))
+                manager.recovering(round(share * _PERCENT))
+
+            broker = open_with_room(configuration, progress, environment)
+        for problem in broker.problems:
+            log.warning("found at the start", extra={"facts": {"problem": problem}})
+        is_complete = run(broker, _print_now, began_ns, ports, manager)
+    if not is_complete:
         logging.shutdown()
         os._exit(STUCK)  # a normal exit would wait for the threads that wait for disk space
+
+
+def _log_start(log: logging.Logger, directory: str) -> None:
+    from warren import __version__
+    from warren.base.build import mode
+
+    facts = {"version": __version__, "kernels": mode(), "directory": directory, "pid": os.getpid()}
+    log.info("starting", extra={"facts": {**facts, "python": platform.python_version()}})
+    if mode() == "pure":
+        hint = "install with a C compiler: pip install -v shows why modules were not compiled"
+        log.warning("running as pure Python, several times slower", extra={"facts": {"hint": hint}})
 
 
 def _print_now(line: str) -> None:

@@ -102,6 +102,14 @@ class LogTo:
 
     level: str = "info"
     path: str = ""  # empty: standard error; "-": standard output
+    format: str = "text"  # or json
+    connection_level: str = ""  # of a category; empty: `level`
+    channel_level: str = ""
+    queue_level: str = ""
+
+    @property
+    def category_levels(self) -> dict[str, str]:
+        return {"connection": self.connection_level, "channel": self.channel_level, "queue": self.queue_level}
 
 
 @dataclass(frozen=True, slots=True)

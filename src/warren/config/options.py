@@ -28,6 +28,7 @@ from warren.config.parse import (
     ConfLine,
     Parser,
     listener,
+    log_format,
     log_level,
     milliseconds,
     name,
@@ -120,8 +121,18 @@ _CONFIG = OptionGroup("Configuration and event log", "", (
     Option("log_level", log_level, "info", "log_to.level",
            "Least level of events that are logged.", keys=("log.console.level", "log.file.level", "log.default.level")),
     Option("log_file", text, "", "log_to.path",
-           "File for events; - is standard output, empty standard error. A file that was moved is created again.",
-           keys=(), variables=("RABBITMQ_LOGS",)),
+           "File for events; - is standard output, empty standard error. A file that was moved is created again, at "
+           "the next event or at SIGHUP.", keys=(), variables=("RABBITMQ_LOGS",)),
+    Option("log_format", log_format, "text", "log_to.format",
+           "An event is a line of text, or a JSON object.", keys=("log.console.formatter", "log.file.formatter")),
+    Option("log_connection_level", log_level, "", "log_to.connection_level",
+           "Least level of events of connections: accepted, authenticated, closed, refused logins. Empty: log_level.",
+           keys=("log.connection.level",)),
+    Option("log_channel_level", log_level, "", "log_to.channel_level",
+           "The same for errors of channels.", keys=("log.channel.level",)),
+    Option("log_queue_level", log_level, "", "log_to.queue_level",
+           "The same for queues, exchanges, bindings and consumers, declared and deleted: events of level debug.",
+           keys=("log.queue.level",)),
     Option("pid_file", path, "", "pid_file",
            "Holds the process id while the broker runs.", keys=(), variables=("RABBITMQ_PID_FILE",)),
 ))
@@ -484,20 +495,23 @@ def read_environment(environment: Mapping[str, str]) -> tuple[OptionValues, list
         for variable, option in VARIABLES.items()
         if variable in given
     }
-    if _LOG_LEVELS in given and "log_level" not in values:
-        values |= _level(given[_LOG_LEVELS])
+    if _LOG_LEVELS in given:
+        values = _levels(given[_LOG_LEVELS]) | values
     known = {*VARIABLES, _LOG_LEVELS}
     others = sorted(variable for variable in given if variable.startswith(_RABBITMQ) and variable not in known)
     warnings = [f"{each} is ignored: {IGNORED_VARIABLES.get(each, 'unknown variable')}" for each in others]
     return OptionValues(**values), warnings
 
 
-def _level(value: str) -> dict[str, str]:
-    """The general level: the part without a category."""
+def _levels(value: str) -> dict[str, str]:
+    """The general level is a part without a category. Categories that do not exist here, and colors, are ignored."""
+    levels: dict[str, str] = {}
     for part in value.split(","):
-        if part and "." not in part and part[0] not in "+-":
-            return {"log_level": _parse_at(log_level, part, _LOG_LEVELS)}
-    return {}
+        category, _, level = part.rpartition(".")
+        option = f"log_{category}_level" if category else "log_level"
+        if part and part[0] not in "+-" and option in OPTIONS:
+            levels.setdefault(option, _parse_at(log_level, level, _LOG_LEVELS))
+    return levels
 
 
 # -- rabbitmq.conf ----------------------------------------------------------------------------------------------------
@@ -527,6 +541,13 @@ IGNORED_KEYS: dict[str, str] = {
     "cluster_name": "Warren is one node",
     "cluster_partition_handling": "Warren is one node",
     "auth_backends": "users are those of the catalog",
+    "log.file.rotation": "rotate with logrotate: a file that was moved is created again",
+    "log.exchange": "events are not published",
+    "log.syslog": "events go to standard error or a file",
+    "log.mirroring": "there is no such category of events",
+    "log.federation": "there is no such category of events",
+    "log.upgrade": "there is no such category of events",
+    "log.ra": "there is no such category of events",
 }
 _LOG_FILE, _LOG_DIR, _LOG_CONSOLE = "log.file", "log.dir", "log.console"
 _LOG_NAME = "warren.log"

@@ -173,6 +173,12 @@ def log_level(value: str) -> str:
     return level
 
 
+@parser("text|json")
+def log_format(value: str) -> str:
+    """RabbitMQ calls lines of text `plaintext`."""
+    return str(one_of("text", "json")("text" if value == "plaintext" else value))
+
+
 @parser("[HOST:]PORT")
 def listener(value: str) -> tuple[str | None, int]:
     """`5672`, `127.0.0.1:5672`, `[::1]:5672`, `:::5672`: an address, if there is one, and a port."""

@@ -225,21 +225,21 @@ class ManagementServer:
 async def start(
     broker: BrokerView,
     host: str,
-    management_port: int | None,
-    prometheus_port: int | None,
+    management_port: int | socket.socket | None,
+    prometheus_port: int | socket.socket | None,
     socket_path: str | None,
     settings: ManagementSettings | None = None,
     routes: Sequence[HttpRoute] = ROUTES,
 ) -> ManagementServer:
-    """Serve in the running event loop. Port 0 picks a free port; None serves nothing there."""
+    """Serve in the running event loop. Port 0 picks a free port, a socket is bound already; None serves nothing."""
     settings = settings or ManagementSettings()
     own: list[Listener] = []
     statistics = Statistics(broker)
     source = FactsSource(broker, QueueFacts(broker), lambda: [*broker.listeners, *own], statistics)
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="warren-management")
 
-    async def listen(stack: AsyncExitStack, protocol: str, port: int, app: ASGIApp) -> None:
-        listener = tcp_listener(host, port)
+    async def listen(stack: AsyncExitStack, protocol: str, port: int | socket.socket, app: ASGIApp) -> None:
+        listener = tcp_listener(host, port) if isinstance(port, int) else port
         stack.callback(listener.close)
         bound_host, bound_port = listener.getsockname()[:2]
         await _served(stack, HttpServer(app, settings), listener)

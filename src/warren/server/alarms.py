@@ -29,6 +29,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from warren.server.event_lines import CONNECTION_LOG, client_facts
+
 if TYPE_CHECKING:
     from warren.server.server import Server
 
@@ -119,13 +121,13 @@ class ResourceMonitor:
         now = server.environment.clock.monotonic_ns()
         if self.half_open_dropped:
             facts = {"count": self.half_open_dropped, "most": server.settings.half_open_max}
-            _LOG.warning("half-open connections dropped", extra={"facts": facts})
+            CONNECTION_LOG.warning("half-open connections dropped", extra={"facts": facts})
             self.half_open_dropped = 0
         for connection in list(server.half_open):
             is_late = connection.handshake_ns(now) > server.settings.handshake_seconds * 1e9
             if is_late and connection.transport is not None:
-                _LOG.warning("handshake timed out", extra={"facts": {"client": connection.owner.name}})
-                connection.reset()
+                CONNECTION_LOG.error("handshake timed out", extra={"facts": client_facts(connection)})
+                connection.reset("handshake timed out")
         for connection in list(server.connections):
             interval = connection.amqp.tuning.heartbeat
             if connection.access is None or not interval:
@@ -133,8 +135,9 @@ class ResourceMonitor:
             if now - connection.last_sent_ns >= interval * 0.5e9:
                 connection.heartbeat()
             if now - connection.last_received_ns > interval * 2e9 and not connection.is_paused:
-                _LOG.warning("missed heartbeats from client", extra={"facts": {"client": connection.owner.name}})
-                connection.reset()
+                late = client_facts(connection) | {"heartbeat_seconds": interval}
+                CONNECTION_LOG.error("missed heartbeats from client", extra={"facts": late})
+                connection.reset("missed heartbeats")
 
     # -- memory and disk -----------------------------------------------------------------------------------------
 

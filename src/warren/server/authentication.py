@@ -56,6 +56,7 @@ from warren.catalog.catalog import Catalog
 from warren.catalog.rows import NAME_BYTES_MAX, RowWriter
 from warren.catalog.users import UserRow
 from warren.files.environment import Environment
+from warren.server.event_lines import CONNECTION_LOG
 from warren.server.settings import ServerSettings
 
 RESPONSE_BYTES_MAX = 4096
@@ -327,6 +328,6 @@ class UserAuthentication:
 
     def _refused(self, login: Login, peer: str, reason: str) -> LoginRefused:
         facts = {"user": login.user, "peer": peer, "mechanism": login.mechanism, "why": reason}
-        _LOG.warning("login refused", extra={"facts": facts})
+        CONNECTION_LOG.error("login refused", extra={"facts": facts})
         with self._lock:
             return LoginRefused(login.mechanism, self._back_off.failed(peer))

@@ -56,7 +56,9 @@ from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
 from warren.broker.vhost import Owner
 from warren.catalog.users import UserRow
+from warren.server import event_lines
 from warren.server.channel import ServerChannel
+from warren.server.event_lines import CloseReason
 from warren.server.handlers import channel as channel_methods
 from warren.server.handlers import connection as handshake
 from warren.server.publish import PublishTargets
@@ -104,6 +106,8 @@ class ServerConnection(asyncio.Protocol):
         self.user = ""
         self.user_id = UserId(0)  # set at the login, as the name
         self.limits: Mapping[str, int] = {}  # of the user
+        self.mechanism = ""  # of the login
+        self.is_accepted = False  # its protocol header has arrived
         self.access: Access | None = None  # in the open vhost
         self.owner = Owner("")
         self.frame_max = settings.frame_max
@@ -121,6 +125,7 @@ class ServerConnection(asyncio.Protocol):
         self._is_unread = False  # not read, since it does not read its replies
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._close_reason: CloseReason | None = None
 
     # -- the socket ----------------------------------------------------------------------------------------------
 
@@ -149,6 +154,7 @@ class ServerConnection(asyncio.Protocol):
             self.release()
         finally:
             self.server.connection_closed(self)
+            event_lines.closed(self, self._close_reason, error)
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
@@ -343,13 +349,17 @@ class ServerConnection(asyncio.Protocol):
         reply = (error.code, reply_text(error.code, error.explanation), error.class_id, error.method_id)
         if channel and not is_hard(error.code):
             if self.amqp.is_open(channel):
-                self.send_method(channel, ChannelClose(*reply))
+                close = ChannelClose(*reply)
+                event_lines.channel_error(self, channel, close)
+                self.send_method(channel, close)
                 self.release(channel)
             return
+        event_lines.connection_error(self, ConnectionClose(*reply))
         self.close(ConnectionClose(*reply))
 
     def close(self, close: ConnectionClose) -> None:
         """Send `connection.close`; a client that does not answer in time is disconnected."""
+        self.set_close_reason(CloseReason("broker", close.reply_text, close.reply_code))
         self.release()
         if self.is_gone or self.transport is None:
             return
@@ -388,14 +398,24 @@ class ServerConnection(asyncio.Protocol):
             self.flush()
             self.transport.close()
 
-    def reset(self) -> None:
+    def set_close_reason(self, reason: CloseReason) -> None:
+        """For the event log; the first reason counts."""
+        self._close_reason = self._close_reason or reason
+
+    def set_mechanism(self, mechanism: str) -> None:
+        self.mechanism = mechanism
+
+    def reset(self, reason: str) -> None:
         """Drop the connection at once: the client's next write fails."""
+        self.set_close_reason(CloseReason("broker", reason))
         if self.transport is not None:
             reset(self.transport)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def _on_greeted(self, event: ProtocolHeaderReceived) -> None:
+        self.is_accepted = True
+        event_lines.accepted(self)
         handshake.greet(self)
 
     def _on_publishes(self, event: PublishesReceived) -> None:
@@ -411,10 +431,13 @@ class ServerConnection(asyncio.Protocol):
             handshake.handle(self, event.method)
 
     def _on_channel_violated(self, event: ChannelViolated) -> None:
+        event_lines.channel_error(self, event.channel, event.close)
         self.write(event.data)
         self.release(event.channel)
 
     def _on_connection_violated(self, event: ConnectionViolated) -> None:
+        event_lines.connection_error(self, event.close)
+        self.set_close_reason(CloseReason("broker", event.close.reply_text, event.close.reply_code))
         self.release()
         self.write(event.data)
         self.flush()
@@ -427,6 +450,7 @@ class ServerConnection(asyncio.Protocol):
         """`data_received` has noted the time already."""
 
     def _on_ended(self, event: ConnectionEnded) -> None:
+        self.set_close_reason(CloseReason("broker", event.reason, is_error=not event.was_orderly))
         self.release()
         self.end()
 

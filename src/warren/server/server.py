@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -35,6 +36,7 @@ from warren.server.alarms import BLOCKED, UNSAFE, PublisherPressure, ResourceMon
 from warren.server.authentication import UserAuthentication
 from warren.server.connection import ServerConnection
 from warren.server.consumer import ServerConsumer
+from warren.server.event_lines import CloseReason
 from warren.server.half_open import HalfOpenConnections
 from warren.server.settings import ServerSettings
 from warren.server.vhost_loop import VhostLoop
@@ -46,6 +48,20 @@ ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
 UPDATE_SECONDS_MAX: Final = 30.0  # for the event loop to take up an update of permissions
+
+
+def listening_sockets(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, which accepts nothing yet: clients wait in its backlog."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, *_, address in dict.fromkeys(addresses):
+            sockets.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
 
 
 class Server:
@@ -91,28 +107,34 @@ class Server:
         self._login_pool = pool or ThreadPoolExecutor(LOGIN_POOL_SIZE, thread_name_prefix="warren-login")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
 
-    async def start(self) -> tuple[str, int]:
-        """Listen; returns host and port."""
+    async def start(self, bound: Sequence[socket.socket] = ()) -> tuple[str, int]:
+        """Accept clients; returns host and port. `bound`: sockets of `listening_sockets`, where clients may wait
+        already; none: sockets for the address of the settings."""
         self._loop = asyncio.get_running_loop()
         settings = self.settings
-        self._listener = await self._loop.create_server(
-            lambda: ServerConnection(self), settings.host, settings.port, backlog=BACKLOG
-        )
+        for each in bound:
+            self._listeners.append(await self._loop.create_server(self._accept, sock=each, backlog=BACKLOG))
+        if not bound:
+            address = settings.host, settings.port
+            self._listeners.append(await self._loop.create_server(self._accept, *address, backlog=BACKLOG))
         self.monitor.begin(self._loop)
         self.clean_up(self.vhosts.warm_up)
-        host, port = self._listener.sockets[0].getsockname()[:2]
+        host, port = self._listeners[0].sockets[0].getsockname()[:2]
         return host, port
+
+    def _accept(self) -> ServerConnection:
+        return ServerConnection(self)
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Stop listening, close connections, then cut off those that stay open."""
         self.vhosts.close_soon()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, "CONNECTION_FORCED - broker is stopping"))
         seconds = self.settings.drain_seconds if drain_seconds is None else drain_seconds
@@ -146,7 +168,7 @@ class Server:
         dropped = self.half_open.add(connection, connection.peer)
         if dropped is not None:
             self.monitor.half_open_dropped += 1
-            dropped.reset()
+            dropped.reset("too many half-open connections")
 
     def opened(self, connection: ServerConnection) -> None:
         self.half_open.remove(connection)
@@ -254,6 +276,7 @@ class Server:
         """A call for one connection has raised: the others are served, and its client does not wait for ever. Loops
         over connections catch it in place: a call for each would cost as much as a confirm."""
         self._clients.failed(error)
+        connection.set_close_reason(CloseReason("broker", "a defect of the broker, logged before", is_error=True))
         if connection.transport is not None:
             connection.transport.abort()
 

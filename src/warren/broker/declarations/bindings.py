@@ -6,6 +6,7 @@ the last binding of an auto-delete exchange, the same change deletes the exchang
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from warren.catalog.catalog import CatalogChange
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
 from warren.catalog.rows import RowWriter
+
+_QUEUE_LOG = logging.getLogger("warren.queue")
 
 
 class BindingRequest(NamedTuple):
@@ -40,10 +43,19 @@ class BindingDeclarations:
     def bind(self, client: Client, request: BindingRequest) -> None:
         self._check(client, request, Operation.QUEUE_BIND if request.is_queue else Operation.EXCHANGE_BIND)
         self._vhost.apply(_Bind(self._vhost, client, request))
+        self._log("binding added", client, request)
 
     def unbind(self, client: Client, request: BindingRequest) -> None:
         self._check(client, request, Operation.QUEUE_UNBIND if request.is_queue else Operation.EXCHANGE_UNBIND)
-        self._vhost.apply(_Unbind(self._vhost, client, request))
+        change = _Unbind(self._vhost, client, request)
+        self._vhost.apply(change)
+        if change.binding is not None:
+            self._log("binding removed", client, request)
+
+    def _log(self, event: str, client: Client, request: BindingRequest) -> None:
+        facts = {"source": request.source, "destination": request.target, "routing_key": request.routing_key}
+        where = {"vhost": self._vhost.row.name, "user": client.access.user}
+        _QUEUE_LOG.debug(event, extra={"facts": facts | where})
 
     def _check(self, client: Client, request: BindingRequest, operation: Operation) -> None:
         check_not_default(request.source, *(() if request.is_queue else (request.target,)))
@@ -97,7 +109,7 @@ class _Bind(_BindingChange):
 class _Unbind(_BindingChange):
     """Also deletes the source if it is auto-delete and this was its last binding."""
 
-    _binding: BindingRow | None = None  # None: there was none
+    binding: BindingRow | None = None  # None: there was none
     _exchanges: Sequence[ExchangeId] = ()
 
     def write(self, writer: RowWriter) -> None:
@@ -105,15 +117,15 @@ class _Unbind(_BindingChange):
         if source is None or target is None:
             return
         binding = (source, target, self._request.routing_key, self._request.arguments)
-        self._binding = bindings.find(writer.connection, *binding)
-        if self._binding is not None:
+        self.binding = bindings.find(writer.connection, *binding)
+        if self.binding is not None:
             self._check_owner(target)
             bindings.unbind(writer, *binding)
             self._exchanges = bindings.remove_unused(writer, [source.id])
 
     def update_routing(self) -> None:
-        if self._binding is not None:
-            self._vhost.routing.remove_binding(self._binding)
+        if self.binding is not None:
+            self._vhost.routing.remove_binding(self.binding)
         for id_ in self._exchanges:
             self._vhost.routing.remove_exchange(id_)
 

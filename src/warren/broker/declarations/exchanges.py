@@ -6,6 +6,8 @@ its last binding by that. Queues and exchanges that were bound to the deleted on
 
 from __future__ import annotations
 
+import logging
+
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete, ExchangeDeleteOk
 from warren.base.ids import ExchangeId
@@ -29,6 +31,8 @@ from warren.catalog.catalog import CatalogChange, FunctionChange
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.rows import RowWriter
 
+_QUEUE_LOG = logging.getLogger("warren.queue")
+
 
 class ExchangeDeclarations:
     def __init__(self, vhost: Vhost) -> None:
@@ -49,7 +53,10 @@ class ExchangeDeclarations:
             raise refused(f"deletion of system {exchange_in(self._vhost.row.name, name)} not allowed")
         authorize(client.access, Operation.EXCHANGE_DELETE, {NameRole.EXCHANGE: name})
 
-        self._vhost.apply(_ExchangeDeletion(self._vhost, name, method.if_unused))
+        deletion = _ExchangeDeletion(self._vhost, name, method.if_unused)
+        self._vhost.apply(deletion)
+        if deletion.removed:
+            self._log("exchange deleted", client, name)
         return ExchangeDeleteOk()
 
     def _check_exists(self, client: Client, name: str) -> None:
@@ -67,10 +74,16 @@ class ExchangeDeclarations:
         authorize(client.access, Operation.EXCHANGE_DECLARE, {NameRole.EXCHANGE: name})
         declaration = _ExchangeDeclaration(self._vhost, client, method, name)
         self._vhost.apply(declaration)
-        if not declaration.is_new:
+        if declaration.is_new:
+            self._log("exchange declared", client, name)
+        else:
             flags = (method.type, method.durable, method.auto_delete, method.internal)
             what = exchange_in(self._vhost.row.name, name)
             check_same_exchange(what, declaration.row, *flags, method.arguments)
+
+    def _log(self, event: str, client: Client, name: str) -> None:
+        facts = {"exchange": name, "vhost": self._vhost.row.name, "user": client.access.user}
+        _QUEUE_LOG.debug(event, extra={"facts": facts})
 
 
 class _ExchangeDeclaration(CatalogChange):
@@ -114,7 +127,7 @@ class _ExchangeDeletion(CatalogChange):
         self._vhost = vhost
         self._name = name
         self._if_unused = if_unused
-        self._removed: list[ExchangeId] = []
+        self.removed: list[ExchangeId] = []
 
     def write(self, writer: RowWriter) -> None:
         exchange = exchanges.get(writer.connection, self._vhost.row.id, self._name)
@@ -124,8 +137,8 @@ class _ExchangeDeletion(CatalogChange):
             raise failed(f"{exchange_in(self._vhost.row.name, self._name)} in use")
         sources = bindings.sources_of(writer.connection, exchange=exchange.id)
         exchanges.delete(writer, exchange.id)
-        self._removed = [exchange.id, *bindings.remove_unused(writer, sources)]
+        self.removed = [exchange.id, *bindings.remove_unused(writer, sources)]
 
     def update_routing(self) -> None:
-        for id_ in self._removed:
+        for id_ in self.removed:
             self._vhost.routing.remove_exchange(id_)

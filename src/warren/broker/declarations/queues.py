@@ -13,6 +13,7 @@ Invariants: an exclusive queue has its owner before it is visible. No lock is he
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -41,6 +42,7 @@ from warren.catalog import queues
 from warren.catalog.catalog import CatalogChange, FunctionChange
 from warren.catalog.rows import RowWriter
 
+_QUEUE_LOG = logging.getLogger("warren.queue")
 _QUORUM = "quorum"
 
 
@@ -210,6 +212,9 @@ class _QueueDeclaration(CatalogChange):
                 with self._vhost.lock:
                     self._vhost.disown(self.row.id)
             raise
+        if self.is_new:
+            facts = {"queue": self._name, "vhost": self._vhost.row.name, "user": self._client.access.user}
+            _QUEUE_LOG.debug("queue declared", extra={"facts": facts})
         # UnknownQueue: deleted before it could start
         if self._start_error is not None and not isinstance(self._start_error, UnknownQueue):
             raise self._start_error

@@ -34,6 +34,7 @@ from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import GetResult, Settlement
 from warren.server.channel import ServerChannel
 from warren.server.consumer import DeliverySource, ServerConsumer, contents_of
+from warren.server.event_lines import QUEUE_LOG, client_facts
 
 
 def handle(channel: ServerChannel, method: Method) -> None:
@@ -91,6 +92,7 @@ def _consume(channel: ServerChannel, method: BasicConsume) -> None:
             raise _refusal(ReplyCode.ACCESS_REFUSED, where, method) from error
         handle.queue.use.note()
     channel.consumers[tag] = consumer
+    _log_consumer("consumer added", consumer)
     if not method.no_wait:
         connection.send_method(channel.number, BasicConsumeOk(tag))
     served.batch.schedule_delivery(handle)
@@ -98,11 +100,19 @@ def _consume(channel: ServerChannel, method: BasicConsume) -> None:
 
 def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
     consumer, connection = channel.consumers.get(method.consumer_tag), channel.connection
+    if consumer is not None:
+        _log_consumer("consumer cancelled", consumer)
     if consumer is not None and channel.remove_consumer(consumer):  # an auto-delete queue is deleted before the reply
         gone = partial(connection.served.declarations.consumer_removed, consumer.handle.id)
         connection.offload(gone, lambda _: _send_cancel_ok(channel, method), channel.number)
     else:
         _send_cancel_ok(channel, method)
+
+
+def _log_consumer(event: str, consumer: ServerConsumer) -> None:
+    channel = consumer.channel
+    facts = {"queue": consumer.handle.name, "tag": consumer.tag, "channel": channel.number}
+    QUEUE_LOG.debug(event, extra={"facts": {**facts, **client_facts(channel.connection)}})
 
 
 def _send_cancel_ok(channel: ServerChannel, method: BasicCancel) -> None:

@@ -31,7 +31,9 @@ from warren.broker.auth.permissions import Access, AccessRefused, access_to
 from warren.broker.policies import MAX_CONNECTIONS
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog.users import UserRow
+from warren.server import event_lines
 from warren.server.authentication import LoginRefused, read_login
+from warren.server.event_lines import CloseReason
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
@@ -74,6 +76,7 @@ def handle(connection: ServerConnection, method: Method) -> None:
         case ConnectionOpen():
             _open(connection, method)
         case ConnectionClose():
+            connection.set_close_reason(CloseReason("client", method.reply_text, method.reply_code))
             connection.release()
             _send_close(connection)
         case ConnectionUpdateSecret():
@@ -101,6 +104,7 @@ def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
     if isinstance(capabilities, dict):
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
     connection.client_properties = dict(method.client_properties)
+    connection.set_mechanism(method.mechanism)
     users, peer = connection.server.users, connection.peer
 
     def call() -> UserRow | LoginRefused:
@@ -127,6 +131,7 @@ def _send_refusal(connection: ServerConnection, refusal: LoginRefused) -> None:
     if "authentication_failure_close" in connection.capabilities:
         connection.close(ConnectionClose(ReplyCode.ACCESS_REFUSED, refusal.text, 0, 0))
     else:
+        connection.set_close_reason(CloseReason("broker", refusal.text))
         connection.end()
 
 
@@ -163,6 +168,7 @@ def _opened(connection: ServerConnection, outcome: object) -> None:
     assert isinstance(outcome, tuple), "a vhost, the user, and its permissions there"
     _check_connection_limit(connection, outcome[0])
     connection.enter(*outcome)
+    event_lines.authenticated(connection)
     connection.send_method(0, ConnectionOpenOk())
     connection.server.opened(connection)
 
