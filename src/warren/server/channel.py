@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final
 from warren.amqp.connection import AcksReceived, PublishesReceived
 from warren.amqp.content import PERSISTENT
 from warren.amqp.errors import PeerError, ReplyCode
-from warren.amqp.kernels import ACK, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
+from warren.amqp.kernels import ACK, HAS_DIRECT_REPLY, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
 from warren.amqp.methods import BasicPublish, BasicReturn
 from warren.broker.request_batch import Route, Settlement
 from warren.broker.vhost import Client
 from warren.server.consumer import DeliverySource, ServerConsumer, SharedPrefetch
+from warren.server.direct_reply import NAME_PREFIX, ReplyConsumer
 from warren.server.publish import OpenedMessages, PublishTarget, special_of
 from warren.server.unacked import Unacked, UnackedRange, UnknownTag
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
 
 _SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack have the same layout
-_SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID
+_SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID | HAS_DIRECT_REPLY
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 
 
@@ -52,6 +53,7 @@ class ServerChannel:
         "pending_gets",
         "prefetch",
         "published",
+        "reply_consumer",
         "shared_prefetch",
         "unacked",
     )
@@ -67,6 +69,7 @@ class ServerChannel:
         self.prefetch = 0  # of new consumers; 0: no limit
         self.shared_prefetch = SharedPrefetch(self._schedule_delivery, connection.server.loop.call_soon)
         self.consumers: dict[str, ServerConsumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.unacked: Unacked[DeliverySource] = Unacked()
         self.next_tag = 1  # of deliveries
         self.pending_gets = 0  # in the current batch
@@ -89,7 +92,8 @@ class ServerChannel:
             connection.served.confirms(self, first)
         traits = event.traits
         if traits & _SPECIAL:
-            for part in special_of(target, contents, traits, connection.served.routes, connection.clock):
+            reply_name = self.reply_consumer.name if self.reply_consumer is not None else ""
+            for part in special_of(target, contents, traits, connection.served.routes, connection.clock, reply_name):
                 self._publish(target, first, part.route, part.contents, traits, part)
                 first += len(part.contents) if first else 0
         else:
@@ -111,13 +115,20 @@ class ServerChannel:
             is_persistent, priority = traits & 0xFF == PERSISTENT, traits >> 8 & 0xFF
             batch = self.connection.served.batch
             batch.publish(self, first, route, contents, is_persistent, priority, expires_ms)
-        elif target.publish.mandatory:
-            counts.unroutable_returned += count
-            reply = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
-            for content in contents:
-                self.connection.send_content(self.number, BasicReturn(*reply), content)
         else:
-            counts.unroutable_dropped += count
+            self._unroutable(target.publish, contents)
+
+    def _unroutable(self, publish: BasicPublish, contents: list[bytes]) -> None:
+        """Return mandatory messages, and deliver direct replies: no queue has their names."""
+        connection, exchange, key = self.connection, publish.exchange, publish.routing_key
+        is_reply = not exchange and key.startswith(NAME_PREFIX) and connection.server.replies.deliver(key, contents)
+        if publish.mandatory:
+            connection.counts.unroutable_returned += len(contents)
+            for content in contents:
+                returned = BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", exchange, key)
+                connection.send_content(self.number, returned, content)
+        elif not is_reply:
+            connection.counts.unroutable_dropped += len(contents)
 
     def refused(self, tag: int, count: int) -> None:
         """A queue has refused these messages: nacks in confirm mode, otherwise only counted."""
@@ -241,9 +252,18 @@ class ServerChannel:
             self.connection.served.batch.schedule_delivery(handle)
         return is_last
 
+    def set_reply_consumer(self, tag: str) -> None:
+        self.reply_consumer = self.connection.server.replies.add(self, tag)
+
+    def remove_reply_consumer(self) -> None:
+        if self.reply_consumer is not None:
+            self.connection.server.replies.remove(self.reply_consumer)
+            self.reply_consumer = None
+
     def close(self) -> None:
         """Remove the consumers and requeue all unacked messages."""
         self.is_open = False
+        self.remove_reply_consumer()
         without_consumers = [
             consumer.handle for consumer in list(self.consumers.values()) if self.remove_consumer(consumer)
         ]
