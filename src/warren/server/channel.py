@@ -10,11 +10,14 @@ confirm mode gets its confirms when the batch is durable.
 Invariants
 * Tags of publishes and of deliveries only grow.
 * A message is returned before it is confirmed.
+* A delivery that is not acknowledged within the consumer timeout closes the channel. Its age is known from periodic
+  checks, not from a time for each delivery; only the oldest delivery is checked, as in RabbitMQ.
 * A closed channel has no unacked messages and no consumers.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -29,11 +32,13 @@ from warren.broker.vhost import Client
 from warren.server.consumer import DeliverySource, ServerConsumer, SharedPrefetch
 from warren.server.direct_reply import NAME_PREFIX, ReplyConsumer
 from warren.server.publish import OpenedMessages, PublishTarget, special_of
-from warren.server.unacked import Unacked, UnackedRange, UnknownTag
+from warren.server.unacked import OldestDelivery, Unacked, UnackedRange, UnknownTag
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
 
+_LOG = logging.getLogger(__name__)
+TIMEOUT_STEPS: Final = 32  # a delivery times out late by its consumer timeout divided by this, at most
 _SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack have the same layout
 _SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID | HAS_DIRECT_REPLY
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
@@ -50,6 +55,7 @@ class ServerChannel:
         "is_open",
         "next_tag",
         "number",
+        "oldest_delivery",
         "pending_gets",
         "prefetch",
         "published",
@@ -72,6 +78,7 @@ class ServerChannel:
         self.reply_consumer: ReplyConsumer | None = None
         self.unacked: Unacked[DeliverySource] = Unacked()
         self.next_tag = 1  # of deliveries
+        self.oldest_delivery = OldestDelivery()
         self.pending_gets = 0  # in the current batch
         self._refused: set[int] = set()  # nacked tags that `confirm` has not passed yet
 
@@ -222,6 +229,28 @@ class ServerChannel:
 
     def _schedule_delivery(self, consumer: ServerConsumer) -> None:
         self.connection.served.batch.schedule_delivery(consumer.handle)
+
+    def check_oldest_delivery(self, now_ns: int, default_ms: int) -> None:
+        """Raises a `PeerError` if the oldest unacked delivery is older than its queue permits; 0 ms: no limit."""
+        oldest = self.unacked.oldest()
+        if oldest is None:
+            self.oldest_delivery.clear()
+            return
+        handle, consumer = oldest.holder.handle, oldest.holder.consumer
+        own_ms = handle.queue.arguments.consumer_timeout_ms if handle.queue is not None else None
+        timeout_ms = default_ms if own_ms is None else own_ms
+        timeout_ns = timeout_ms * 1_000_000
+        waited_ns = self.oldest_delivery.waited_ns(oldest.first, self.next_tag, now_ns, timeout_ns // TIMEOUT_STEPS)
+        if (not timeout_ms and own_ms is None) or waited_ns < max(timeout_ns, 1):
+            return
+        facts = {"client": self.connection.owner.name, "channel": self.number, "queue": handle.name}
+        tag = consumer.tag if consumer is not None else ""
+        _LOG.warning("delivery not acknowledged in time", extra={"facts": {**facts, "consumer": tag, "ms": timeout_ms}})
+        raise PeerError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout_ms} ms. "
+            "This timeout value can be configured, see consumers doc guide to learn more",
+        )
 
     def recover(self) -> None:
         """Requeue all unacked messages."""
