@@ -101,6 +101,7 @@ CONSUMER_TIMEOUT = "x-consumer-timeout"
 TYPE = "x-queue-type"
 SINGLE = "x-single-active-consumer"
 BACKING = "x-backing"
+QUORUM = "quorum"
 _STRATEGY, _MODE, _VERSION = "x-dead-letter-strategy", "x-queue-mode", "x-queue-version"
 _OF_OTHERS = {  # arguments that RabbitMQ has for other types of queue only
     "classic": {LIMIT, _STRATEGY, "x-max-in-memory-length", "x-max-in-memory-bytes"},
@@ -166,6 +167,11 @@ class QueueArguments:
     @property
     def is_bounded(self) -> bool:
         return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def counts_deliveries(self) -> bool:
+        """Whether requeues of a message are counted; the count is a header of its next delivery."""
+        return self.delivery_limit is not None or self.queue_type == QUORUM
 
     @property
     def dead_letters_to(self) -> Address | None:

@@ -111,7 +111,12 @@ class Vhost:
             self.dead_letter_routes,
         )
         self.starter = QueueStarter(
-            storage.catalog.queue, storage.recover, storage.log.wait, storage.kinds, self.context
+            storage.catalog.queue,
+            storage.recover,
+            storage.log.wait,
+            storage.kinds,
+            self.context,
+            requeues=storage.requeues,
         )
         self.supervisor = QueueSupervisor(
             self.starter,

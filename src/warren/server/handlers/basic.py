@@ -34,7 +34,7 @@ from warren.broker.queue_arguments import is_integer, type_of
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import GetResult, Settlement
 from warren.server.channel import ServerChannel
-from warren.server.consumer import DeliverySource, ServerConsumer, contents_of
+from warren.server.consumer import DeliverySource, ServerConsumer, contents_of, with_delivery_count
 
 
 def handle(channel: ServerChannel, method: Method) -> None:
@@ -174,6 +174,8 @@ def _reply(channel: ServerChannel, handle: QueueHandle, method: BasicGet, result
     origin = fetched.slice.run.origin
     answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, result.remaining)
     [content] = contents_of(fetched.slice, channel.number, connection.frame_max)
+    if result.requeues is not None:  # also 0, as in RabbitMQ; a consumer gets the header with redeliveries only
+        content = with_delivery_count(content, result.requeues)
     connection.send_content(channel.number, answer, content)
 
 
