@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warren.amqp import methods
-from warren.amqp.content import Properties
+from warren.amqp.content import DIRECT_REPLY_TO, Properties
 from warren.amqp.methods import MethodField, MethodSpec
 
 _TABLE = st.dictionaries(st.text(max_size=8), st.integers(-9, 9) | st.text(max_size=8) | st.booleans(), max_size=3)
@@ -45,7 +45,7 @@ PROPERTIES = st.builds(
     st.none() | st.integers(0, 255),
     st.none() | st.integers(0, 255),
     _OPTIONAL_TEXT,
-    _OPTIONAL_TEXT,
+    _OPTIONAL_TEXT | st.sampled_from((DIRECT_REPLY_TO, DIRECT_REPLY_TO + ".x", DIRECT_REPLY_TO[:-1])),
     _OPTIONAL_TEXT,
     _OPTIONAL_TEXT,
     st.none() | st.integers(0, (1 << 64) - 1),

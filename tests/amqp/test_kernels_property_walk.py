@@ -12,7 +12,7 @@ from tests.amqp.amqp_samples import PROPERTIES
 from tests.amqp.test_types import TABLES, framed, nested
 from tests.amqp.uncompiled import uncompiled
 from warren.amqp import kernels, types
-from warren.amqp.content import Properties, read_properties, write_properties
+from warren.amqp.content import DIRECT_REPLY_TO, Properties, read_properties, write_properties
 from warren.amqp.errors import PeerError
 
 PURE = uncompiled("kernels")
@@ -26,6 +26,7 @@ def traits(properties: Properties) -> int:
         | (kernels.HAS_HEADERS if properties.headers is not None else 0)
         | (kernels.HAS_EXPIRATION if properties.expiration is not None else 0)
         | (kernels.HAS_USER_ID if properties.user_id is not None else 0)
+        | (kernels.HAS_DIRECT_REPLY if properties.reply_to == DIRECT_REPLY_TO else 0)
     )
 
 

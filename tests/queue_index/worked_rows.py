@@ -11,8 +11,10 @@ from warren.queue_index.row_format import (
     Counters,
     ack_key,
     counters_key,
+    delivery_key,
     encode_counters,
     encode_gone,
+    encode_requeues,
     encode_run,
     run_key,
 )
@@ -99,6 +101,19 @@ ROWS: tuple[tuple[str, bytes, tuple[tuple[int, str], ...]], ...] = (
             (8, "count 30"),
             (8, "size bytes 5000"),
             (8, "delivered to 260"),
+        ),
+    ),
+    (
+        "delivery row: message 259 was requeued twice",
+        delivery_key(3, 259) + encode_requeues(2),
+        (
+            (1, "key: a delivery row"),
+            (1, "level 3"),
+            (8, "sequence id 259, big-endian"),
+            HEAD,
+            (1, "flags"),
+            NO_EXTENSION,
+            (4, "2 requeues"),
         ),
     ),
     (

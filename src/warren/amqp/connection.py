@@ -49,7 +49,7 @@ from typing import Final, NamedTuple
 from warren.amqp import frames, kernels
 from warren.amqp import kernels as property_walk
 from warren.amqp.channel import ChannelProtocol, ChannelState, Content, MethodVerdict
-from warren.amqp.content import Properties, read_properties, reframed
+from warren.amqp.content import DIRECT_REPLY_TO, Properties, read_properties, reframed
 from warren.amqp.errors import PeerError, ReplyCode, is_hard, reply_text
 from warren.amqp.frames import CHANNEL_MAX, FRAME_BYTES_MIN
 from warren.amqp.kernels import ACK, NACK, REJECT, AckRun
@@ -578,4 +578,5 @@ def _traits(properties: Properties) -> int:
     traits = (properties.delivery_mode or 0) | (properties.priority or 0) << 8
     traits |= property_walk.HAS_HEADERS if properties.headers is not None else 0
     traits |= property_walk.HAS_EXPIRATION if properties.expiration is not None else 0
+    traits |= property_walk.HAS_DIRECT_REPLY if properties.reply_to == DIRECT_REPLY_TO else 0
     return traits | (property_walk.HAS_USER_ID if properties.user_id is not None else 0)

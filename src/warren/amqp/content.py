@@ -50,6 +50,7 @@ _UNUSED: Final = 2
 
 TRANSIENT: Final = 1
 PERSISTENT: Final = 2
+DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"  # a pseudo-queue: replies go to the channel of the publisher
 
 
 @dataclass(frozen=True, slots=True)

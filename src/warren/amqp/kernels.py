@@ -11,7 +11,7 @@ and a test compares them.
 
 `traits_of` checks the properties of a message without decoding them, and returns their traits.
 
-    traits   | user-id? | expiration? | headers? | priority u8 | delivery mode u8 |
+    traits   | direct reply? | user-id? | expiration? | headers? | priority u8 | delivery mode u8 |
 
 Messages with equal traits need the same treatment: a run of publishes has one value for all its messages. Strings are
 skipped. A table of headers is walked to its last value, with bounds, types and depth, because the next reader may be a
@@ -35,12 +35,14 @@ from warren.base.errors import Damage, Misuse
 HAS_HEADERS: Final = 1 << 16
 HAS_EXPIRATION: Final = 1 << 17
 HAS_USER_ID: Final = 1 << 18
+HAS_DIRECT_REPLY: Final = 1 << 19  # its reply-to is the pseudo-queue of direct replies
 
 # Copied from types: a constant of another module would be folded in at compile time, and grow stale. A test compares.
 DEPTH_MAX: Final = 32
 VALUES_MAX: Final = 65_536
 
 _UNKNOWN: Final[i64] = -1
+_DIRECT_REPLY: Final = b"\x15amq.rabbitmq.reply-to"  # as a short string
 _STRING: Final = 100
 _CONTAINER: Final = 101
 _NO_TYPE: Final = 102
@@ -80,6 +82,8 @@ def walk_properties(data: bytes, at: i64, end: i64) -> i64:
         traits |= i64(data[at]) << 8 if at < end else 0
         at += 1
     if flags & 0x0700:  # correlation-id, reply-to, expiration
+        if flags & 0x0200 and data.startswith(_DIRECT_REPLY, _over_texts(data, at, end, flags, 0x0400, 0x0400)):
+            traits |= HAS_DIRECT_REPLY
         at = _over_texts(data, at, end, flags, 0x0400, 0x0100)
         if flags & 0x0100:
             traits |= HAS_EXPIRATION

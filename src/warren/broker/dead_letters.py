@@ -61,8 +61,7 @@ from warren.broker.exchanges.simple import BadCopies
 from warren.broker.queue_arguments import Address, Overflow, QueueArguments, count_within, wall_ms
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
 from warren.queue_index.history_format import DequeueReason
-from warren.queues.backing_queue import BackingQueue, SetAsideQueue, TagRange
-from warren.queues.kinds.priority_queue import LEVEL_SHIFT
+from warren.queues.backing_queue import LEVEL_SHIFT, BackingQueue, SetAsideQueue, TagRange
 
 if TYPE_CHECKING:
     from warren.broker.queue import QueueContext

@@ -8,13 +8,13 @@ Every method is called with the queue's lock held and with the present `UnitOfWo
 `queue_api` (programs). So operations on one queue are serial, and queues do not wait for each other (QP-01, QP-02). The
 queue uses any backing queue: it adds time (expiry), size (limits), moves (dead_letters), getters and consumers.
 
-Redeliveries are counted where they are limited (`x-delivery-limit`):
+Requeues are counted in quorum queues, and where redeliveries are limited (`x-delivery-limit`):
 
     limit 2     delivered · back · delivered · back · delivered · back ──▶ dead-lettered, or dropped
+    header                       x-delivery-count 1          2
 
-Counts are kept by tag, which a message keeps as long as it is in the queue, and only in memory: a restarted queue
-counts from zero. A message that was never requeued takes no room. RabbitMQ also sends the count to consumers, in a
-header (`x-delivery-count`); here it stays in the queue.
+Counts are kept by tag, which a message keeps as long as it is in the queue, and are written with the requeue. A message
+that was never requeued takes no room. A stop or crash of the broker is no requeue: counts stay as they were.
 
 Invariants
 * An expired message is never delivered, except a message with a TTL of 0 that arrives at an empty queue with a waiting
@@ -25,7 +25,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -33,7 +33,7 @@ from typing import TypeVar
 from warren.base.environment import Clock
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId, SequenceId
-from warren.base.messages import Publication, Run, Slice, sizes_of
+from warren.base.messages import Publication, QueuePlace, Run, Slice, sizes_of
 from warren.broker.consumers import Consumers
 from warren.broker.dead_letters import NO_DEAD_LETTER_ROUTES, DeadLetterRoutes, MessageRemoval, behind
 from warren.broker.errors import NotYours, QueueDown, QueueFull
@@ -54,15 +54,19 @@ from warren.broker.queue_arguments import (
 from warren.broker.unit_of_work import UnitOfWork
 from warren.catalog.queues import QueueRow
 from warren.queue_index.history_format import DequeueReason
-from warren.queues.backing_queue import BackingQueue, Fetched, RollbackQueue, TagRange
+from warren.queues.backing_queue import LEVEL_SHIFT, BackingQueue, Fetched, RollbackQueue, TagRange
 
 
 class DeliveryCounts:
-    __slots__ = ("_back", "_limit")
+    """How often each message was requeued, by tag."""
 
-    def __init__(self, limit: int | None) -> None:
+    __slots__ = ("_back", "_limit", "_stored", "is_on")
+
+    def __init__(self, limit: int | None, is_on: bool = False) -> None:
         self._limit = limit
+        self.is_on = is_on or limit is not None
         self._back: dict[int, int] = {}
+        self._stored: set[int] = set()  # those with a row in the index
 
     def set_limit(self, limit: int | None) -> None:
         self._limit = limit
@@ -80,21 +84,41 @@ class DeliveryCounts:
         over = [tag for tag in _each(tags) if self._back.get(tag, 0) >= limit]
         return _ranges(over), _ranges(tag for tag in _each(tags) if self._back.get(tag, 0) < limit)
 
-    def note(self, back: Sequence[TagRange], gone: Sequence[TagRange]) -> None:
-        """Count a requeue of `back`; forget `gone`, except tags that are in both."""
-        if self._limit is None:
-            return
-        counts = {tag: self._back.get(tag, 0) + 1 for tag in _each(back)}
-        self.forget(gone)
+    def of(self, tag: int) -> int:
+        return self._back.get(tag, 0)
+
+    def load(self, level: int, requeues: Mapping[SequenceId, int]) -> None:
+        """From the rows of a sub-queue."""
+        counts = {level << LEVEL_SHIFT | message: count for message, count in requeues.items()}
         self._back |= counts
+        self._stored.update(counts)
 
-    def forget(self, tags: Sequence[TagRange]) -> None:
-        if self._back:
-            for tag in _each(tags):
-                self._back.pop(tag, None)
+    def note(self, back: Sequence[TagRange], gone: Sequence[TagRange]) -> tuple[dict[int, int], list[int]]:
+        """Count a requeue of `back`; forget `gone`, except tags that are in both. Returns the new counts, and forgotten
+        tags that have a row."""
+        if not self.is_on:
+            return {}, []
+        counts = {tag: self._back.get(tag, 0) + 1 for tag in _each(back)}
+        forgotten = [tag for tag in self.forget(gone) if tag not in counts]
+        self._back |= counts
+        return counts, forgotten
 
-    def clear(self) -> None:
-        self._back.clear()
+    def stored(self, tags: Iterable[int]) -> None:
+        """These have a row now."""
+        self._stored.update(tags)
+
+    def forget(self, tags: Sequence[TagRange]) -> list[int]:
+        """Returns those that have a row."""
+        if not self._back:
+            return []
+        forgotten = [tag for tag in _each(tags) if self._back.pop(tag, 0) and tag in self._stored]
+        self._stored.difference_update(forgotten)
+        return forgotten
+
+    def clear(self) -> list[int]:
+        """Returns those that have a row."""
+        stored, self._stored, self._back = list(self._stored), set(), {}
+        return stored
 
 
 def _each(tags: Sequence[TagRange]) -> Iterator[int]:
@@ -113,6 +137,7 @@ def _ranges(tags: Iterator[int] | Sequence[int]) -> list[TagRange]:
 
 
 Result = TypeVar("Result")
+TAG_OF_LEVEL = (1 << LEVEL_SHIFT) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +158,7 @@ class BrokerQueue:
     """Made by `QueueStarter`, one for each incarnation."""
 
     __slots__ = (
+        "_auto_acked",
         "_context",
         "_may_expire",
         "_ram_bytes",
@@ -165,12 +191,13 @@ class BrokerQueue:
         self.backing = backing
         self.incarnation = incarnation
         self.leaving = MessageRemoval(id_, name, arguments, backing, context)
-        self.delivery_counts = DeliveryCounts(arguments.delivery_limit)
+        self.delivery_counts = DeliveryCounts(arguments.delivery_limit, arguments.counts_deliveries)
         self.getters = WaitingGetters()
         self.consumers = Consumers()  # replaced by those of the handle as soon as it serves
         self.use = QueueUse(context.clock, arguments)
         self.failure: BaseException | None = None
         self._context = context
+        self._auto_acked: list[TagRange] = []  # in this unit of work; their counts are needed for the delivery
         self._timer_ms: int | None = None  # of the next expiry check
         self._ram_bytes = -1
         self._may_expire = arguments.message_ttl_ms is not None or len(backing) > 0  # recovered messages may have a TTL
@@ -295,12 +322,12 @@ class BrokerQueue:
 
     def ack(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
         count = self._settle(lambda: self.backing.ack(tags, DequeueReason.ACKED, work.index_batch), work)
-        self.delivery_counts.forget(tags)
+        self._forget_counts(tags, work)
         return count
 
     def requeue(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
         """Ready again, in their old positions; dropped or dead-lettered if they reached the delivery limit."""
-        if self.arguments.delivery_limit is None:
+        if not self.delivery_counts.is_on:
             return self._settle(lambda: self.backing.requeue(tags, work.index_batch), work)
         over, back = self.delivery_counts.split(tags)
         if over:
@@ -312,7 +339,7 @@ class BrokerQueue:
         gone = self._settle(lambda: self.leaving.reject(over, DequeueReason.DELIVERY_LIMIT, work), work) if over else 0
         back += behind(over, gone)  # too much for one session: they are removed at the next requeue
         count = gone + self._settle(lambda: self.backing.requeue(back, work.index_batch), work)
-        self.delivery_counts.note(back, over)
+        self._count_requeues(back, over, work)
         return count
 
     def reject(self, tags: Sequence[TagRange], work: UnitOfWork) -> int:
@@ -320,7 +347,7 @@ class BrokerQueue:
         would make the session too large."""
         self.leaving.check_target_locks(work)
         count = self._settle(lambda: self.leaving.reject(tags, DequeueReason.REJECTED, work), work)
-        self.delivery_counts.forget(tags)
+        self._forget_counts(tags, work)
         return count
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -366,6 +393,7 @@ class BrokerQueue:
         """How many messages went with it."""
         count = len(self.backing) + self.backing.pending_count
         work.touch(self)
+        self.delivery_counts.clear()  # their rows are removed with the others
         self.backing.delete(work.index_batch)
         return count
 
@@ -389,8 +417,11 @@ class BrokerQueue:
         if len(self.backing):
             self.schedule_delivery()
         self._update_timer()
+        if self._auto_acked:
+            auto_acked, self._auto_acked = self._auto_acked, []
+            self._forget_counts(auto_acked, work)
         if len(self.delivery_counts) and not len(self.backing) + self.backing.pending_count:
-            self.delivery_counts.clear()
+            self._remove_count_rows(self.delivery_counts.clear(), work)
         ram_bytes = self.backing.ram_bytes
         if ram_bytes != self._ram_bytes:
             self._ram_bytes = ram_bytes
@@ -411,7 +442,10 @@ class BrokerQueue:
         fetched = self._fetched(count, bytes_max, work)
         self.use.note()
         if is_auto_ack and fetched:
-            self.backing.ack([each.tags for each in fetched], DequeueReason.ACKED, work.index_batch)
+            tags = [each.tags for each in fetched]
+            self.backing.ack(tags, DequeueReason.ACKED, work.index_batch)
+            if len(self.delivery_counts):
+                self._auto_acked += tags
         return fetched
 
     def schedule_delivery(self) -> None:
@@ -451,6 +485,27 @@ class BrokerQueue:
         if due is not None and (self._timer_ms is None or due < self._timer_ms):
             self._timer_ms = due
             self._context.set_timer(self.id, due)
+
+    # -- delivery counts -----------------------------------------------------------------------------------------
+
+    def _count_requeues(self, back: Sequence[TagRange], gone: Sequence[TagRange], work: UnitOfWork) -> None:
+        by_level: dict[int, dict[int, int]] = {}
+        counts_of_tags, forgotten = self.delivery_counts.note(back, gone)
+        self._remove_count_rows(forgotten, work)
+        for tag, count in counts_of_tags.items():
+            by_level.setdefault(tag >> LEVEL_SHIFT, {})[tag & TAG_OF_LEVEL] = count
+        for level, counts in by_level.items():
+            rows = work.index_batch.count_requeues(QueuePlace(self.id, level), counts)
+            self.delivery_counts.stored(level << LEVEL_SHIFT | message for message in rows)
+
+    def _forget_counts(self, tags: Sequence[TagRange], work: UnitOfWork) -> None:
+        if len(self.delivery_counts):
+            self._remove_count_rows(self.delivery_counts.forget(tags), work)
+
+    def _remove_count_rows(self, tags: Sequence[int], work: UnitOfWork) -> None:
+        for tag in tags:
+            place = QueuePlace(self.id, tag >> LEVEL_SHIFT)
+            work.index_batch.forget_requeues(place, (tag & TAG_OF_LEVEL,))
 
     # -- helpers -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@
     x-dead-letter-exchange, x-dead-letter-routing-key     target of messages that leave without an ack: see dead_letters
     x-queue-type, x-delivery-limit                        quorum: a durable queue that may count deliveries
     x-single-active-consumer                              one consumer at a time
-    x-queue-mode, x-queue-version, x-dead-letter-strategy, x-consumer-timeout …    validated, otherwise ignored
+    x-consumer-timeout                                    time limit for acknowledgements, in place of the server's
+    x-queue-mode, x-queue-version, x-dead-letter-strategy …                        validated, otherwise ignored
     x-backing                                             another kind of backing queue (BQ-02), Warren's own
 
 `QueueArguments(dead_letter="name")` in a program means the queue of that name: the default exchange with the name as
@@ -96,9 +97,11 @@ OVERFLOW = "x-overflow"
 EXCHANGE = "x-dead-letter-exchange"
 KEY = "x-dead-letter-routing-key"
 LIMIT = "x-delivery-limit"
+CONSUMER_TIMEOUT = "x-consumer-timeout"
 TYPE = "x-queue-type"
 SINGLE = "x-single-active-consumer"
 BACKING = "x-backing"
+QUORUM = "quorum"
 _STRATEGY, _MODE, _VERSION = "x-dead-letter-strategy", "x-queue-mode", "x-queue-version"
 _OF_OTHERS = {  # arguments that RabbitMQ has for other types of queue only
     "classic": {LIMIT, _STRATEGY, "x-max-in-memory-length", "x-max-in-memory-bytes"},
@@ -145,6 +148,7 @@ class QueueArguments:
     dead_letter_key: str | None = None
     delivery_limit: int | None = None  # how often a message may be requeued
     queue_type: str | None = None
+    consumer_timeout_ms: int | None = None  # of unacked deliveries; None: the server's
 
     def __post_init__(self) -> None:
         _check_number(TTL, self.message_ttl_ms, 0, TIME_MS_MAX)
@@ -165,6 +169,11 @@ class QueueArguments:
         return self.max_length is not None or self.max_length_bytes is not None
 
     @property
+    def counts_deliveries(self) -> bool:
+        """Whether requeues of a message are counted; the count is a header of its next delivery."""
+        return self.delivery_limit is not None or self.queue_type == QUORUM
+
+    @property
     def dead_letters_to(self) -> Address | None:
         """Target of messages that leave without an acknowledgement; None: they are dropped."""
         if self.dead_letter is not None:
@@ -181,6 +190,7 @@ class QueueArguments:
             BACKING: self.backing,
             LIMIT: self.delivery_limit,
             TYPE: self.queue_type,
+            CONSUMER_TIMEOUT: self.consumer_timeout_ms,
             SINGLE: True if self.is_single_active else None,
             OVERFLOW: None if self.overflow is Overflow.DROP_HEAD else str(self.overflow),
         }
@@ -211,6 +221,7 @@ class QueueArguments:
             None if is_queue else key,
             table.get(LIMIT),
             queue_type,
+            _timeout(table.get(CONSUMER_TIMEOUT)),
         )
 
 
@@ -239,8 +250,14 @@ def _check_silent(table: Mapping[str, Any]) -> None:
         raise BadArgument(_STRATEGY, strategy, "invalid_dlx_strategy", "use at-most-once or at-least-once")
 
 
+def _timeout(value: Any) -> int | None:
+    """Old directories have queues with any value here."""
+    return value if is_integer(value) and 0 <= value <= TIME_MS_MAX else None
+
+
 def check_new(table: Mapping[str, Any]) -> None:
     """Checks of new declarations only: old directories have queues with a version of 1.0 or true."""
+    _check_number(CONSUMER_TIMEOUT, table.get(CONSUMER_TIMEOUT), 0, TIME_MS_MAX)
     if (version := table.get(_VERSION)) is not None:
         _check_integer(_VERSION, version, "use 1 or 2")
 

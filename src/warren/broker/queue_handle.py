@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from warren.base.environment import Clock
 from warren.base.errors import Damage, Refused, WarrenError
-from warren.base.ids import Epoch, QueueId
+from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.messages import QueuePlace
 from warren.base.threads import Background, Condition, Threads
 from warren.broker.consumers import Consumers
@@ -63,6 +63,7 @@ class StartDecision(NamedTuple):
     is_fresh: bool
 
 
+Requeues = Callable[[QueuePlace, Epoch], Mapping[SequenceId, int]]
 RoleOf = Callable[[Row], QueueRole]
 Proxy = Callable[[BackingQueue], BackingQueue]
 
@@ -79,6 +80,7 @@ class QueueStarter:
         context: QueueContext,
         role_of: RoleOf = lambda row: QueueRole.REGULAR,
         proxies: Mapping[QueueRole, Proxy] | None = None,
+        requeues: Requeues = lambda place, newest: {},
     ) -> None:
         self._look_up = look_up
         self._recover = recover
@@ -87,6 +89,7 @@ class QueueStarter:
         self._context = context
         self._role_of = role_of
         self._proxies = dict(proxies or {})
+        self._requeues = requeues
 
     def start(
         self,
@@ -109,7 +112,11 @@ class QueueStarter:
         backing = self._kinds.make(id_, row.durable, arguments, found, newest, starting)
         if decision.role is not QueueRole.REGULAR:
             backing = self._proxied(decision.role, row, backing)
-        return decision, BrokerQueue(id_, row.name, arguments, backing, incarnation, self._context)
+        queue = BrokerQueue(id_, row.name, arguments, backing, incarnation, self._context)
+        if not is_new and arguments.counts_deliveries:
+            for place in places:
+                queue.delivery_counts.load(place.level, self._requeues(place, newest))
+        return decision, queue
 
     def _proxied(self, role: QueueRole, row: Row, backing: BackingQueue) -> BackingQueue:
         if role not in self._proxies:

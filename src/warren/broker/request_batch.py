@@ -159,6 +159,7 @@ class GetResult(NamedTuple):
     incarnation: int
     fetched: list[Fetched]  # empty if nothing was ready
     remaining: int  # messages still ready
+    requeues: int | None = None  # of the message; None: they are not counted
 
 
 class PublishGroup:
@@ -536,11 +537,13 @@ class RequestBatch:
             if queue.expire(work) or not queue.is_ready_for_get(work):
                 return None
             fetched = queue.get(1, None, work)
+            counts = queue.delivery_counts
+            requeues = counts.of(fetched[0].tag) if fetched and counts.is_on else None
             if is_auto_ack and fetched:
                 queue.ack([each.tags for each in fetched], work)
         except (WarrenError, Damage) as error:
             return error
-        return GetResult(queue.incarnation, fetched, len(queue.backing))
+        return GetResult(queue.incarnation, fetched, len(queue.backing), requeues)
 
     def _serve(self, handle: QueueHandle, work: UnitOfWork) -> None:
         queue = handle.queue

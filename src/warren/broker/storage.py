@@ -254,6 +254,14 @@ class QueueStorage:
         newest = max(newest, self._begun_epoch(place))
         return self._reporting_index.recover(place, newest, lambda first, damage: None)
 
+    def requeues(self, place: QueuePlace, newest: Epoch) -> dict[SequenceId, int]:
+        """How often messages of a sub-queue were requeued. Unreadable counts are reported; they start again at 0."""
+        try:
+            return self.index.requeues(place, max(newest, self._begun_epoch(place)))
+        except Damage as damage:
+            self._report_damage(place, SequenceId(0), damage)
+            return {}
+
     @property
     def is_out_of_room(self) -> bool:
         """Whether the log waits for free disk space."""

@@ -129,7 +129,12 @@ class Vhost:
             self.queue_arguments,
         )
         self.starter = QueueStarter(
-            storage.catalog.queue, storage.recover, storage.log.wait, storage.kinds, self.context
+            storage.catalog.queue,
+            storage.recover,
+            storage.log.wait,
+            storage.kinds,
+            self.context,
+            requeues=storage.requeues,
         )
         self.supervisor = QueueSupervisor(
             self.starter,

@@ -193,6 +193,9 @@ _SERVER = OptionGroup("AMQP server", "ServerSettings", (
            "Published bytes that are not durable yet. Above it the broker does not read from publishers."),
     Option("unsent_bytes_max", size_from(1), "1MiB", "server.unsent_bytes_max",
            "Send-buffer limit per connection. Above it, deliveries to that connection pause."),
+    Option("consumer_timeout", whole(0, 1 << 40), "1800000", "server.consumer_timeout_ms",
+           "Time limit for the acknowledgement of a delivery, in milliseconds; then the channel is closed, and its "
+           "messages are ready again. 0: none. A queue may have its own, x-consumer-timeout."),
     Option("disk_free_limit_absolute", size_bytes, "50MB", "server.disk_free_min_bytes",
            "Free disk space below which publishers are blocked; consumers continue.",
            keys=("disk_free_limit.absolute",)),
@@ -535,7 +538,6 @@ IGNORED_KEYS: dict[str, str] = {
     "prometheus.tcp.ip": "metrics are served at management.tcp.ip",
     "load_definitions": "this version does not import definitions at the start",
     "definitions": "this version does not import definitions at the start",
-    "consumer_timeout": "this version has no timeout of consumers",
     "default_queue_type": "the type of a queue makes no difference here",
     "cluster_formation": "Warren is one node",
     "cluster_name": "Warren is one node",

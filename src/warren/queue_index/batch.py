@@ -1,6 +1,6 @@
 """Index batch: everything one session does to queues, collected as plain data until `end`.
 
-    publish · dequeue · requeued · delivered · counters · remove_queue         any number of queues, any order
+    publish · dequeue · requeued · requeues · delivered · counters · remove_queue    any number of queues, any order
                 │
                end ──▶ before_commit of the participants ──▶ ONE session of the message stream ──▶ after_commit
 
@@ -26,7 +26,7 @@ Elsewhere: the order of messages (queues), large contents (message_store).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -49,8 +49,10 @@ from warren.queue_index.row_format import (
     check_place,
     check_run,
     counters_key,
+    delivery_key,
     encode_counters,
     encode_gone,
+    encode_requeues,
     encode_run,
     named,
     run_key,
@@ -93,6 +95,7 @@ NOTHING = Epoch(0)  # the epoch of a batch that wrote nothing: it is durable alr
 
 Contents = Sequence[bytes] | None
 Fate = tuple[HistoryRecord, DequeueReason | None, bytes]
+_REQUEUED: Fate = (HistoryRecord.REQUEUED, None, b"")
 
 
 class MessageSession(Protocol):
@@ -119,13 +122,14 @@ class MessageSession(Protocol):
 class _QueueChanges:
     """The changes to one sub-queue."""
 
-    __slots__ = ("counters", "gone", "history", "published", "removed")
+    __slots__ = ("counters", "gone", "history", "published", "removed", "requeues")
 
     def __init__(self) -> None:
         self.published: dict[int, tuple[Run, Contents]] = {}  # by first sequence id, as all of these
         self.gone: dict[int, int] = {}  # runs of which some are gone: bitmaps
         self.removed: dict[int, bool] = {}  # runs that are wholly gone: whether an ack row may exist
         self.counters: Counters | None = None
+        self.requeues: dict[int, int] = {}  # by sequence id; 0: no row any more
         self.history: dict[Fate, list[tuple[int, int]]] = {}
 
 
@@ -175,7 +179,21 @@ class IndexBatch:
         """Pending messages that are ready again. History only."""
         if not ranges:
             return
-        _add_history(self._changes_of(place), (HistoryRecord.REQUEUED, None, b""), ranges)
+        _add_history(self._changes_of(place), _REQUEUED, ranges)
+
+    def count_requeues(self, place: QueuePlace, counts: Mapping[int, int]) -> list[int]:
+        """Write how often messages were requeued, after `requeued` of the same ones. Returns those that have a row now:
+        a transient message has none, because its sequence id is given again after a crash."""
+        changes = self._places.get(place)
+        ranges = changes.history.get(_REQUEUED, ()) if changes is not None else ()
+        rows = [message for first, stop in ranges for message in range(first, stop) if message in counts]
+        if changes is not None:
+            changes.requeues |= {message: counts[message] for message in rows}
+        return rows
+
+    def forget_requeues(self, place: QueuePlace, messages: Iterable[int]) -> None:
+        """Remove the rows of messages that are gone."""
+        self._changes_of(place).requeues |= dict.fromkeys(messages, 0)
 
     def delivered(self, place: QueuePlace, ranges: Ranges, consumer: str = "") -> None:
         """Messages that were delivered to a consumer. History only."""
@@ -196,6 +214,7 @@ class IndexBatch:
         for place, changes in self._places.items():
             if place.queue == queue:
                 changes.published, changes.gone, changes.removed, changes.counters = {}, {}, {}, None
+                changes.requeues = {}
         self._removed_queues[queue] = None
 
     def join(self, participant: BatchParticipant) -> None:
@@ -343,7 +362,12 @@ def _write_rows(session: MessageSession, place: QueuePlace, changes: _QueueChang
     if changes.counters is not None:
         session.put(queue, counters_key(level), encode_counters(changes.counters))
         entries += 1
-    return entries
+    for message, requeues in changes.requeues.items():
+        if requeues:
+            session.put(queue, delivery_key(level, message), encode_requeues(requeues))
+        else:
+            session.remove(queue, delivery_key(level, message))
+    return entries + len(changes.requeues)
 
 
 def _write_history(session: MessageSession, place: QueuePlace, changes: _QueueChanges, wall_ms: int) -> int:

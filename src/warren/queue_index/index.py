@@ -44,8 +44,10 @@ from warren.queue_index.row_format import (
     counters_key,
     decode_contents,
     decode_counters,
+    decode_delivery,
     decode_gone,
     decode_run,
+    delivery_key,
     named,
     read_key,
     run_key,
@@ -126,6 +128,13 @@ class QueueIndex:
         if unread:
             counters = _with_unread(counters, unread, starts)
         return counters if counters.is_clean else replace(counters, delivered_to=counters.next)
+
+    def requeues(self, place: QueuePlace, newest: Epoch) -> dict[SequenceId, int]:
+        """How often messages were requeued, where that is counted; some of the messages may be gone."""
+        low, high = delivery_key(place.level, 0), delivery_key(place.level, (1 << 64) - 1)
+        with closing(self._reads.view_at(newest)) as view:
+            rows = view.range(place.queue, low, high)
+            return dict(decode_delivery(place, row.key, self._reads.resolve(row.value)) for row in rows)
 
     def scan(
         self,

@@ -1,13 +1,15 @@
-"""Row formats of the queue index: keys, run rows, ack rows, counters rows.
+"""Row formats of the queue index: keys, run rows, ack rows, counters rows, delivery rows.
 
     storage = queue id
     | "r" | level u8 | first u64 be | 0 |   run row                          runs of a level are in order,
     | "r" | level u8 | first u64 be | 1 |   ack row                          each followed by its ack row
     | "c" | level u8 |                      counters row
+    | "d" | level u8 | message u64 be |     delivery row: of a message that was requeued, where deliveries are counted
 
     every row     | format u8 | flags u8 | extension_bytes u16 | … its own fields … | extension | …
     ack row       | gone_first u32 | bitmap: bit i = message gone_first + i is gone; no zero byte at its end |
     counters row  | next u64 | head u64 | count u64 | size_bytes u64 | delivered_to u64 |
+    delivery row  | requeues u32 |
 
 The run row: messages published together, with their contents, or with the location of those in a message store.
 
@@ -69,12 +71,16 @@ KEY = struct.Struct(">cBQB")
 assert KEY.size == 11
 COUNTERS_KEY = struct.Struct(">cB")
 assert COUNTERS_KEY.size == 2
+DELIVERY_KEY = struct.Struct(">cBQ")
+assert DELIVERY_KEY.size == 10
 HEAD = struct.Struct("<BBH")
 assert HEAD.size == 4
 ACK = struct.Struct("<BBHI")
 assert ACK.size == 8
 COUNTERS = struct.Struct("<BBHQQQQQ")
 assert COUNTERS.size == 44
+DELIVERY = struct.Struct("<BBHI")
+assert DELIVERY.size == 8
 
 RUN_ROW, ACK_ROW = 0, 1  # last byte of a key
 CLEAN = 0x01
@@ -110,6 +116,10 @@ def ack_key(level: int, first: int) -> bytes:
 
 def counters_key(level: int) -> bytes:
     return COUNTERS_KEY.pack(b"c", level)
+
+
+def delivery_key(level: int, message: int) -> bytes:
+    return DELIVERY_KEY.pack(b"d", level, message)
 
 
 def read_key(place: QueuePlace, key: bytes) -> tuple[SequenceId, int]:
@@ -193,6 +203,27 @@ def decode_counters(place: QueuePlace, value: Buffer) -> Counters:
     if not found.is_possible:
         raise Damage(f"{what} contradicts itself: {count} messages from {head} to {next_}, {delivered_to} delivered")
     return found
+
+
+# -- delivery row ----------------------------------------------------------------------------------------------------
+
+REQUEUES_MAX = (1 << 32) - 1
+
+
+def encode_requeues(count: int) -> bytes:
+    return DELIVERY.pack(FORMAT, 0, 0, min(count, REQUEUES_MAX))
+
+
+def decode_delivery(place: QueuePlace, key: bytes, value: Buffer) -> tuple[SequenceId, int]:
+    """The message, and how often it was requeued."""
+    if len(key) != DELIVERY_KEY.size:
+        raise Damage(f"{named(place)} has a row with the key {key[:32].hex()}, which is not the key of a delivery row")
+    _, _, message = DELIVERY_KEY.unpack(key)
+    what = f"{named(place, message)}: the delivery row"
+    if len(value) < DELIVERY.size:
+        raise Damage(f"{what} has {len(value)} bytes, too few")
+    opened(what, value, DELIVERY.size, 0)
+    return SequenceId(message), DELIVERY.unpack_from(value)[3]
 
 
 RUN = struct.Struct("<BBHIQQIHHHBB")

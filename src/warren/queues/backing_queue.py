@@ -25,6 +25,7 @@ from warren.queue_index.batch import IndexBatch
 from warren.queue_index.history_format import DequeueReason
 
 TagRange = tuple[int, int]  # first, stop
+LEVEL_SHIFT = 56  # of the priority level in a tag
 
 
 class Fetched(NamedTuple):

@@ -14,6 +14,7 @@ Consumers are never paused. A connection that publishes and consumes counts as a
 read from it, so clients use one connection for each.
 
     every half second   heartbeats both ways, handshakes that take too long; memory and disk space
+    every second        deliveries that are not acknowledged in time (`consumer_timeout`)
     after each batch    memory: if it is full, a thread moves messages to disk; publishers wait if that is too slow
     after some MB       disk space: a fast publisher fills the disk between two ticks
 
@@ -29,6 +30,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from warren.amqp.errors import PeerError
 from warren.server.event_lines import CONNECTION_LOG, client_facts
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class PublisherPressure:
 
 
 TICK_SECONDS: Final = 0.5
+DELIVERY_TICKS: Final = 2
 DISK_SHARE: Final = 8  # disk space is checked again after publishes of this share of the free-space limit
 GARBAGE_POLL_SECONDS: Final = 0.02
 GARBAGE_SECONDS_MAX: Final = 1.0  # clients are notified of a garbage pressure that lasts longer
@@ -85,6 +88,7 @@ class ResourceMonitor:
         self._server = server
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        self._ticks = 0
         self._is_paging = False
         self._is_paging_delayed = False  # it failed, and is repeated after a delay
         self.half_open_dropped = 0  # since the last tick
@@ -92,6 +96,7 @@ class ResourceMonitor:
         self._garbage_since_ns = 0
         background = server.environment.background
         self._clients = background.task("client-watch", "silent clients are not closed")
+        self._deliveries = background.task("delivery-watch", "deliveries do not time out")
         self._memory = background.task("memory-watch", "memory of messages is not watched")
         self._paging = background.task("paging", "messages are not moved from memory to disk")
         self._disk = background.task("disk-watch", "free disk space is not watched")
@@ -111,6 +116,9 @@ class ResourceMonitor:
             return
         self._timer = self._server.loop.call_later(TICK_SECONDS, self._tick)
         self._clients.run(self._check_clients)
+        self._ticks += 1
+        if self._ticks % DELIVERY_TICKS == 0:
+            self._deliveries.run(self._check_deliveries)
         self._memory.run(self._check_memory)
         self._disk.run(self._check_disk)
 
@@ -138,6 +146,19 @@ class ResourceMonitor:
                 late = client_facts(connection) | {"heartbeat_seconds": interval}
                 CONNECTION_LOG.error("missed heartbeats from client", extra={"facts": late})
                 connection.reset("missed heartbeats")
+
+    def _check_deliveries(self) -> None:
+        """Not while a connection is not read: its acknowledgements may wait in the socket."""
+        server = self._server
+        now, default_ms = server.environment.clock.monotonic_ns(), server.settings.consumer_timeout_ms
+        for connection in list(server.connections):
+            if connection.access is None or connection.is_paused:
+                continue
+            for channel in list(connection.channels.values()):
+                try:
+                    channel.check_oldest_delivery(now, default_ms)
+                except PeerError as error:
+                    connection.refuse(channel.number, error)
 
     # -- memory and disk -----------------------------------------------------------------------------------------
 

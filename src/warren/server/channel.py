@@ -10,11 +10,14 @@ confirm mode gets its confirms when the batch is durable.
 Invariants
 * Tags of publishes and of deliveries only grow.
 * A message is returned before it is confirmed.
+* A delivery that is not acknowledged within the consumer timeout closes the channel. Its age is known from periodic
+  checks, not from a time for each delivery; only the oldest delivery is checked, as in RabbitMQ.
 * A closed channel has no unacked messages and no consumers.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -22,19 +25,22 @@ from typing import TYPE_CHECKING, Final
 from warren.amqp.connection import AcksReceived, PublishesReceived
 from warren.amqp.content import PERSISTENT
 from warren.amqp.errors import PeerError, ReplyCode
-from warren.amqp.kernels import ACK, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
+from warren.amqp.kernels import ACK, HAS_DIRECT_REPLY, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
 from warren.amqp.methods import BasicPublish, BasicReturn
 from warren.broker.request_batch import Route, Settlement
 from warren.broker.vhost import Client
 from warren.server.consumer import DeliverySource, ServerConsumer, SharedPrefetch
+from warren.server.direct_reply import NAME_PREFIX, ReplyConsumer
 from warren.server.publish import OpenedMessages, PublishTarget, special_of
-from warren.server.unacked import Unacked, UnackedRange, UnknownTag
+from warren.server.unacked import OldestDelivery, Unacked, UnackedRange, UnknownTag
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
 
+_LOG = logging.getLogger(__name__)
+TIMEOUT_STEPS: Final = 32  # a delivery times out late by its consumer timeout divided by this, at most
 _SETTLED: Final = struct.Struct(">BHIHHQBB")  # basic.ack and basic.nack have the same layout
-_SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID
+_SPECIAL: Final = HAS_HEADERS | HAS_EXPIRATION | HAS_USER_ID | HAS_DIRECT_REPLY
 _IDS: Final = (BasicPublish.SPEC.class_id, BasicPublish.SPEC.method_id)
 
 
@@ -49,9 +55,11 @@ class ServerChannel:
         "is_open",
         "next_tag",
         "number",
+        "oldest_delivery",
         "pending_gets",
         "prefetch",
         "published",
+        "reply_consumer",
         "shared_prefetch",
         "unacked",
     )
@@ -67,8 +75,10 @@ class ServerChannel:
         self.prefetch = 0  # of new consumers; 0: no limit
         self.shared_prefetch = SharedPrefetch(self._schedule_delivery, connection.server.loop.call_soon)
         self.consumers: dict[str, ServerConsumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.unacked: Unacked[DeliverySource] = Unacked()
         self.next_tag = 1  # of deliveries
+        self.oldest_delivery = OldestDelivery()
         self.pending_gets = 0  # in the current batch
         self._refused: set[int] = set()  # nacked tags that `confirm` has not passed yet
 
@@ -89,7 +99,8 @@ class ServerChannel:
             connection.served.confirms(self, first)
         traits = event.traits
         if traits & _SPECIAL:
-            for part in special_of(target, contents, traits, connection.served.routes, connection.clock):
+            reply_name = self.reply_consumer.name if self.reply_consumer is not None else ""
+            for part in special_of(target, contents, traits, connection.served.routes, connection.clock, reply_name):
                 self._publish(target, first, part.route, part.contents, traits, part)
                 first += len(part.contents) if first else 0
         else:
@@ -111,13 +122,20 @@ class ServerChannel:
             is_persistent, priority = traits & 0xFF == PERSISTENT, traits >> 8 & 0xFF
             batch = self.connection.served.batch
             batch.publish(self, first, route, contents, is_persistent, priority, expires_ms)
-        elif target.publish.mandatory:
-            counts.unroutable_returned += count
-            reply = (ReplyCode.NO_ROUTE, "NO_ROUTE", target.publish.exchange, target.publish.routing_key)
-            for content in contents:
-                self.connection.send_content(self.number, BasicReturn(*reply), content)
         else:
-            counts.unroutable_dropped += count
+            self._unroutable(target.publish, contents)
+
+    def _unroutable(self, publish: BasicPublish, contents: list[bytes]) -> None:
+        """Return mandatory messages, and deliver direct replies: no queue has their names."""
+        connection, exchange, key = self.connection, publish.exchange, publish.routing_key
+        is_reply = not exchange and key.startswith(NAME_PREFIX) and connection.server.replies.deliver(key, contents)
+        if publish.mandatory:
+            connection.counts.unroutable_returned += len(contents)
+            for content in contents:
+                returned = BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", exchange, key)
+                connection.send_content(self.number, returned, content)
+        elif not is_reply:
+            connection.counts.unroutable_dropped += len(contents)
 
     def refused(self, tag: int, count: int) -> None:
         """A queue has refused these messages: nacks in confirm mode, otherwise only counted."""
@@ -214,6 +232,28 @@ class ServerChannel:
     def _schedule_delivery(self, consumer: ServerConsumer) -> None:
         self.connection.served.batch.schedule_delivery(consumer.handle)
 
+    def check_oldest_delivery(self, now_ns: int, default_ms: int) -> None:
+        """Raises a `PeerError` if the oldest unacked delivery is older than its queue permits; 0 ms: no limit."""
+        oldest = self.unacked.oldest()
+        if oldest is None:
+            self.oldest_delivery.clear()
+            return
+        handle, consumer = oldest.holder.handle, oldest.holder.consumer
+        own_ms = handle.queue.arguments.consumer_timeout_ms if handle.queue is not None else None
+        timeout_ms = default_ms if own_ms is None else own_ms
+        timeout_ns = timeout_ms * 1_000_000
+        waited_ns = self.oldest_delivery.waited_ns(oldest.first, self.next_tag, now_ns, timeout_ns // TIMEOUT_STEPS)
+        if (not timeout_ms and own_ms is None) or waited_ns < max(timeout_ns, 1):
+            return
+        facts = {"client": self.connection.owner.name, "channel": self.number, "queue": handle.name}
+        tag = consumer.tag if consumer is not None else ""
+        _LOG.warning("delivery not acknowledged in time", extra={"facts": {**facts, "consumer": tag, "ms": timeout_ms}})
+        raise PeerError(
+            ReplyCode.PRECONDITION_FAILED,
+            f"delivery acknowledgement on channel {self.number} timed out. Timeout value used: {timeout_ms} ms. "
+            "This timeout value can be configured, see consumers doc guide to learn more",
+        )
+
     def recover(self) -> None:
         """Requeue all unacked messages."""
         self.settle(self.unacked.take_all(), Settlement.REQUEUE)
@@ -243,9 +283,18 @@ class ServerChannel:
             self.connection.served.batch.schedule_delivery(handle)
         return is_last
 
+    def set_reply_consumer(self, tag: str) -> None:
+        self.reply_consumer = self.connection.server.replies.add(self, tag)
+
+    def remove_reply_consumer(self) -> None:
+        if self.reply_consumer is not None:
+            self.connection.server.replies.remove(self.reply_consumer)
+            self.reply_consumer = None
+
     def close(self) -> None:
         """Remove the consumers and requeue all unacked messages."""
         self.is_open = False
+        self.remove_reply_consumer()
         without_consumers = [
             consumer.handle for consumer in list(self.consumers.values()) if self.remove_consumer(consumer)
         ]

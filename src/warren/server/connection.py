@@ -275,6 +275,14 @@ class ServerConnection(asyncio.Protocol):
     def room_bytes(self) -> int:
         return max(self.settings.unsent_bytes_max - self._out_bytes, 1)
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the client leaves so much output unread that it gets nothing that can be dropped."""
+        if not self._is_writing_paused or self.transport is None:
+            return False
+        unsent_bytes = self._out_bytes + self.transport.get_write_buffer_size()
+        return unsent_bytes > UNREAD_TIMES * self.settings.unsent_bytes_max
+
     def flush(self) -> None:
         if not self._out or self.is_gone or self.transport is None:
             return

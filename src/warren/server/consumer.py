@@ -27,12 +27,15 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from warren.amqp.content import PERSISTENT, TRANSIENT, Properties, write_content
+from warren.amqp.content import PERSISTENT, TRANSIENT, Properties, properties_of, with_properties, write_content
 from warren.amqp.kernels import emit_deliveries
+from warren.amqp.types import Long
 from warren.base.errors import Damage, WarrenError
 from warren.base.messages import RAW, Slice
+from warren.broker.queue import DeliveryCounts
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import Settlement
 from warren.queues.backing_queue import Fetched
@@ -146,6 +149,8 @@ class ServerConsumer:
         channel, origin = self.channel, each.slice.run.origin
         frame_max = channel.connection.frame_max
         contents = contents_of(each.slice, channel.number, frame_max)
+        if each.is_redelivered and self.handle.queue is not None and len(self.handle.queue.delivery_counts):
+            contents = _with_counts(contents, each.tag, self.handle.queue.delivery_counts)
         redelivered = len(contents) if each.is_redelivered else 0
         exchange, key = origin.exchange.encode(), origin.routing_key.encode("utf-8", "surrogateescape")
         return emit_deliveries(channel.number, self.raw_tag, exchange, key, first, redelivered, contents, frame_max)
@@ -162,6 +167,20 @@ def contents_of(slice_: Slice, channel: int, frame_max: int) -> list[bytes]:
         return contents
     properties = Properties(delivery_mode=PERSISTENT if slice_.run.is_persistent else TRANSIENT)
     return [write_content(properties, body, channel, frame_max) for body in contents]
+
+
+def _with_counts(contents: list[bytes], tag: int, counts: DeliveryCounts) -> list[bytes]:
+    return [
+        with_delivery_count(content, requeues) if (requeues := counts.of(at)) else content
+        for at, content in enumerate(contents, tag)
+    ]
+
+
+def with_delivery_count(content: bytes, requeues: int) -> bytes:
+    """With the header `x-delivery-count`, as a quorum queue of RabbitMQ sends it. The stored message is unchanged."""
+    properties = properties_of(content)
+    headers = {**(properties.headers or {}), "x-delivery-count": Long(requeues)}
+    return with_properties(content, replace(properties, headers=headers))
 
 
 class SharedPrefetch:

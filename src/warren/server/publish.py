@@ -7,7 +7,8 @@ Messages whose properties have to be decoded (`special_of`):
 
     headers      only where an exchange matches them, or CC or BCC may be among them: a search of the header's bytes
     expiration   a time in ms, as text: becomes a wall time
-    user id      must be the publisher's own
+    direct reply the reply name of the channel instead of the pseudo-queue (direct_reply.py)
+    user id      must be the publisher's own, unless the user has the tag `impersonator`
 
 Consecutive messages with the same header bytes are decoded once. Stored messages have no BCC (exchanges/routing.py).
 """
@@ -18,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from warren.amqp.content import Properties, properties_of, with_properties
+from warren.amqp.content import DIRECT_REPLY_TO, Properties, properties_of, with_properties
 from warren.amqp.errors import PeerError, ReplyCode
-from warren.amqp.kernels import HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
+from warren.amqp.kernels import HAS_DIRECT_REPLY, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
 from warren.amqp.methods import BasicPublish
 from warren.base.environment import Clock
 from warren.broker.auth.permissions import Access, AccessRefused, NameRole, Operation, Right, authorize, authorize_topic
@@ -38,6 +39,7 @@ class PublishTarget(NamedTuple):
     publish: BasicPublish
     route: Route  # of a message without headers
     user: str
+    may_impersonate: bool
 
 
 class PublishTargets:
@@ -69,7 +71,7 @@ class PublishTargets:
             raise PeerError(ReplyCode.NOT_FOUND, what, *_IDS) from error
         if len(self._known) >= TARGETS_MAX:
             self._known.clear()
-        target = self._known[frame] = PublishTarget(publish, route, self._access.user)
+        target = self._known[frame] = PublishTarget(publish, route, self._access.user, self._access.may_impersonate)
         return target
 
     def _authorize(self, publish: BasicPublish) -> None:
@@ -95,11 +97,13 @@ class OpenedMessages(NamedTuple):
 
 
 def special_of(
-    target: PublishTarget, contents: list[bytes], traits: int, routes: RouteCache, clock: Clock
+    target: PublishTarget, contents: list[bytes], traits: int, routes: RouteCache, clock: Clock, reply_name: str
 ) -> Iterator[OpenedMessages]:
-    """The same messages in the same order, in as few parts as possible."""
+    """The same messages in the same order, in as few parts as possible. A message that is refused raises its error
+    after those before it, so a client that sends many at once gets the same result as one that sends them singly.
+    `reply_name`: for direct replies to the channel; empty: it does not consume them."""
     now_ms = wall_ms(clock)
-    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID)) or target.route.needs_headers
+    needs_all = bool(traits & (HAS_EXPIRATION | HAS_USER_ID | HAS_DIRECT_REPLY)) or target.route.needs_headers
     opened: tuple[bytes, OpenedMessages] | None = None  # header bytes, and the result
     part: OpenedMessages | None = None
     for content in contents:
@@ -109,7 +113,12 @@ def special_of(
         elif opened is not None and content[:size] == opened[0]:
             one = opened[1]._replace(contents=[content])
         else:
-            one = _opened(target, content, routes, now_ms)
+            try:
+                one = _opened(target, content, routes, now_ms, reply_name)
+            except PeerError:
+                if part is not None:
+                    yield part
+                raise
             opened = (content[:size], one) if one.contents[0] is content else None
         if part is not None and part.route is one.route and part.expires_ms == one.expires_ms:
             part.contents.append(one.contents[0])
@@ -121,9 +130,14 @@ def special_of(
         yield part
 
 
-def _opened(target: PublishTarget, content: bytes, routes: RouteCache, now_ms: int) -> OpenedMessages:
+def _opened(target: PublishTarget, content: bytes, routes: RouteCache, now_ms: int, reply_name: str) -> OpenedMessages:
     properties = properties_of(content)
-    if properties.user_id is not None and properties.user_id != target.user:
+    if properties.reply_to == DIRECT_REPLY_TO:
+        if not reply_name:
+            raise PeerError(ReplyCode.PRECONDITION_FAILED, "fast reply consumer does not exist", *_USER_IDS)
+        properties = replace(properties, reply_to=reply_name)
+        content = with_properties(content, properties)
+    if properties.user_id not in (None, target.user) and not target.may_impersonate:
         what = f"user_id property set to '{properties.user_id}' but authenticated user was '{target.user}'"
         raise PeerError(ReplyCode.PRECONDITION_FAILED, what, *_USER_IDS)
     expires_ms = 0 if properties.expiration is None else now_ms + _ttl(properties.expiration)

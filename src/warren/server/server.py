@@ -36,6 +36,7 @@ from warren.server.alarms import BLOCKED, UNSAFE, PublisherPressure, ResourceMon
 from warren.server.authentication import UserAuthentication
 from warren.server.connection import ServerConnection
 from warren.server.consumer import ServerConsumer
+from warren.server.direct_reply import DirectReplies
 from warren.server.event_lines import CloseReason
 from warren.server.half_open import HalfOpenConnections
 from warren.server.settings import ServerSettings
@@ -96,6 +97,7 @@ class Server:
             "cleanup", "queues are not started, or not removed with their client"
         )
         self.confirms = confirms
+        self.replies = DirectReplies(environment.rng)
         self._served: dict[str, VhostLoop] = {}
         self.half_open: HalfOpenConnections[ServerConnection] = HalfOpenConnections(settings.half_open_max)
         self._scheduled: dict[VhostLoop, None] = {}

@@ -28,6 +28,7 @@ class ServerSettings:
     password_rehash: bool = False  # at a login, replace a hash that is not of this kind
     unsafe_bytes_max: int = 32 << 20  # published and not durable yet; above it publishers are not read
     unsent_bytes_max: int = 1 << 20  # send-buffer limit per connection; above it deliveries to it pause
+    consumer_timeout_ms: int = 1_800_000  # an unacked delivery that is older closes its channel; 0: never
     disk_free_min_bytes: int = 50_000_000  # free space below it blocks publishers
     drain_seconds: float = 10.0  # time limit for clients to disconnect when the server stops
 

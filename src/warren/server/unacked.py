@@ -9,6 +9,10 @@ splits a range otherwise. There is no object per message.
 Ranges are stored in buckets of 1,024 tags, and cut at their edges: removing one from anywhere among a million moves at
 most a thousand references.
 
+`OldestDelivery` says how long the oldest of them waits, without a time for each: now and then it notes the next tag.
+
+    noted    at 0 s: tag 1 · at 60 s: tag 40 · at 120 s: tag 97       the oldest unacked is 55: delivered by 120 s
+
 Invariants: tags only grow; ranges do not overlap, and are sorted by tag. An unknown tag is refused before anything of
 its range is removed (AMQP: 406).
 """
@@ -41,6 +45,28 @@ class UnackedRange(NamedTuple, Generic[Holder]):
     holder: Holder  # source of the delivery, defined by the caller
 
 
+class OldestDelivery:
+    """Of one channel."""
+
+    __slots__ = ("_noted",)
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[int, int]] = []  # time, next tag; only those above the oldest tag
+
+    def waited_ns(self, tag: int, next_tag: int, now_ns: int, step_ns: int) -> int:
+        """The time since the delivery of the oldest unacked tag, at least. `step_ns`: between two notes; the result may
+        be too short by so much."""
+        noted = self._noted
+        while noted and noted[0][1] <= tag:
+            noted.pop(0)
+        if not noted or (noted[-1][1] < next_tag and now_ns - noted[-1][0] >= step_ns):
+            noted.append((now_ns, next_tag))
+        return now_ns - noted[0][0]
+
+    def clear(self) -> None:
+        self._noted.clear()
+
+
 class Unacked(Generic[Holder]):
     __slots__ = ("_buckets", "_low", "count")
 
@@ -65,6 +91,9 @@ class Unacked(Generic[Holder]):
             else:
                 bucket.append(piece)
             first, count, tag = first + length, count - length, tag + length
+
+    def oldest(self) -> UnackedRange[Holder] | None:
+        return self._buckets[min(self._buckets)][0] if self._buckets else None
 
     def pieces(self) -> list[UnackedRange[Holder]]:
         return [piece for number in sorted(self._buckets) for piece in self._buckets[number]]

@@ -13,8 +13,9 @@ from tests.queues.levels_machine import LevelsMachine
 from tests.queues.proxy_kinds import LEVELS, VariableQueues
 from warren.base.errors import Misuse
 from warren.base.messages import Publication
+from warren.queues.backing_queue import LEVEL_SHIFT
 from warren.queues.kinds.memory_queue import MemoryQueue
-from warren.queues.kinds.priority_queue import LEVEL_SHIFT, PriorityQueue
+from warren.queues.kinds.priority_queue import PriorityQueue
 
 
 class PagedLevel(MemoryQueue):

@@ -15,7 +15,8 @@ Invariants
 * An operation that is not in the table cannot be authorized. A pattern that cannot be used permits nothing.
 * A user without permissions in a vhost cannot open it.
 
-Tags are for the management API, and are checked there.
+Tags are for the management API, and are checked there, except `impersonator`: that user may publish messages with the
+user id of another one.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from warren.catalog.vhosts import VhostRow
 
 DEFAULT_EXCHANGE = "amq.default"
 LOOPBACK_USERS = frozenset({"guest"})
+IMPERSONATOR = "impersonator"
 _VARIABLE = re.compile(r"\{(username|vhost|client_id)\}")
 
 
@@ -128,6 +130,7 @@ class Access:
     write: str
     read: str
     topics: Mapping[str, TopicPatterns]  # by exchange name
+    may_impersonate: bool = False  # publish with the user id of another user
 
     def pattern(self, right: Right) -> str:
         return {Right.CONFIGURE: self.configure, Right.WRITE: self.write, Right.READ: self.read}[right]
@@ -141,7 +144,7 @@ def access_to(catalog: Catalog, user: UserRow, vhost: VhostRow) -> Access:
     if row is None:
         raise AccessRefused(f"access to vhost {vhost.name!r} refused for user {user.name!r}")
     topics = {each.exchange: TopicPatterns(each.write, each.read) for each in topic_rows}
-    return Access(user.name, vhost.name, row.configure, row.write, row.read, topics)
+    return Access(user.name, vhost.name, row.configure, row.write, row.read, topics, IMPERSONATOR in user.tags)
 
 
 def authorize(access: Access, operation: Operation, names: Mapping[NameRole, str]) -> None:

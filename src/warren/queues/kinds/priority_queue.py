@@ -37,10 +37,16 @@ from warren.base.messages import Publication, Slice
 from warren.queue_index.batch import IndexBatch
 from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.row_format import LEVEL_MAX
-from warren.queues.backing_queue import BackingQueue, Fetched, MessageSizes, RollbackQueue, SetAsideQueue, TagRange
+from warren.queues.backing_queue import (
+    LEVEL_SHIFT,
+    BackingQueue,
+    Fetched,
+    MessageSizes,
+    RollbackQueue,
+    SetAsideQueue,
+    TagRange,
+)
 from warren.queues.pending_acks import TagRanges
-
-LEVEL_SHIFT = 56
 
 
 class PriorityQueue:

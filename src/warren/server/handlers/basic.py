@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from warren.amqp.content import DIRECT_REPLY_TO
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import (
     BasicCancel,
@@ -33,12 +34,14 @@ from warren.broker.queue_arguments import is_integer, type_of
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import GetResult, Settlement
 from warren.server.channel import ServerChannel
-from warren.server.consumer import DeliverySource, ServerConsumer, contents_of
+from warren.server.consumer import DeliverySource, ServerConsumer, contents_of, with_delivery_count
 from warren.server.event_lines import QUEUE_LOG, client_facts
 
 
 def handle(channel: ServerChannel, method: Method) -> None:
     match method:
+        case BasicConsume() if method.queue == DIRECT_REPLY_TO:
+            _consume_replies(channel, method)
         case BasicConsume():
             _with_queue(channel, method, partial(_consume, channel, method))
         case BasicCancel():
@@ -71,9 +74,7 @@ def _consume(channel: ServerChannel, method: BasicConsume) -> None:
     channel.run_pending_gets()
     connection = channel.connection
     handle = _queue(channel, method.queue, Operation.BASIC_CONSUME, method)
-    tag = method.consumer_tag or f"amq.ctag-{connection.server.environment.rng.id64():016x}"
-    if tag in channel.consumers:
-        raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", method)
+    tag = _new_tag(channel, method)
     priority = method.arguments.get("x-priority", 0)
     if not is_integer(priority):
         where = f"for queue '{handle.name}' in vhost '{channel.client.access.vhost}'"
@@ -98,10 +99,31 @@ def _consume(channel: ServerChannel, method: BasicConsume) -> None:
     served.batch.schedule_delivery(handle)
 
 
+def _new_tag(channel: ServerChannel, method: BasicConsume) -> str:
+    tag = method.consumer_tag or f"amq.ctag-{channel.connection.server.environment.rng.id64():016x}"
+    if tag in channel.consumers:
+        raise _refusal(ReplyCode.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'", method)
+    return tag
+
+
+def _consume_replies(channel: ServerChannel, method: BasicConsume) -> None:
+    """The pseudo-queue of direct replies belongs to no vhost: its consumer needs no permission."""
+    tag = _new_tag(channel, method)
+    if not method.no_ack:
+        raise _refusal(ReplyCode.PRECONDITION_FAILED, "reply consumer cannot acknowledge", method)
+    if channel.reply_consumer is not None:
+        raise _refusal(ReplyCode.PRECONDITION_FAILED, "reply consumer already set", method)
+    channel.set_reply_consumer(tag)
+    if not method.no_wait:
+        channel.connection.send_method(channel.number, BasicConsumeOk(tag))
+
+
 def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
     consumer, connection = channel.consumers.get(method.consumer_tag), channel.connection
     if consumer is not None:
         _log_consumer("consumer cancelled", consumer)
+    if channel.reply_consumer is not None and channel.reply_consumer.tag == method.consumer_tag:
+        channel.remove_reply_consumer()
     if consumer is not None and channel.remove_consumer(consumer):  # an auto-delete queue is deleted before the reply
         gone = partial(connection.served.declarations.consumer_removed, consumer.handle.id)
         connection.offload(gone, lambda _: _send_cancel_ok(channel, method), channel.number)
@@ -164,6 +186,8 @@ def _reply(channel: ServerChannel, handle: QueueHandle, method: BasicGet, result
     origin = fetched.slice.run.origin
     answer = BasicGetOk(tag, fetched.is_redelivered, origin.exchange, origin.routing_key, result.remaining)
     [content] = contents_of(fetched.slice, channel.number, connection.frame_max)
+    if result.requeues is not None:  # also 0, as in RabbitMQ; a consumer gets the header with redeliveries only
+        content = with_delivery_count(content, result.requeues)
     connection.send_content(channel.number, answer, content)
 
 

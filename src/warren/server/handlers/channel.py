@@ -7,6 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from warren.amqp.content import DIRECT_REPLY_TO
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import (
     AccessRequest,
@@ -20,7 +21,9 @@ from warren.amqp.methods import (
     ConfirmSelect,
     ConfirmSelectOk,
     Method,
+    QueueDeclare,
 )
+from warren.broker.declarations.errors import plain
 from warren.broker.vhost import Client
 from warren.server.channel import ServerChannel
 from warren.server.handlers import basic
@@ -46,6 +49,8 @@ def handle(connection: ServerConnection, number: int, method: Method) -> None:
     kind = method.SPEC.class_id
     if kind == _BASIC:
         basic.handle(channel, method)
+    elif isinstance(method, QueueDeclare) and method.queue.startswith(DIRECT_REPLY_TO):
+        _declare_reply_name(channel, method)
     elif kind in (_QUEUE, _EXCHANGE):
         answer = partial(connection.served.declarations.answer, channel.client, method)
         connection.offload(answer, partial(_answered, connection, number), number)
@@ -71,6 +76,13 @@ def _open(connection: ServerConnection, number: int) -> None:
     connection.channels[number] = ServerChannel(connection, number, client)
     connection.counts.channels_opened += 1
     connection.send_method(number, ChannelOpenOk())
+
+
+def _declare_reply_name(channel: ServerChannel, method: QueueDeclare) -> None:
+    answer = channel.connection.server.replies.declare(plain(method.queue), channel.client.access.vhost)
+    channel.client.last_queue = answer.queue
+    if not method.no_wait:
+        channel.connection.send_method(channel.number, answer)
 
 
 def _answered(connection: ServerConnection, number: int, answer: object) -> None:

@@ -49,6 +49,7 @@ CAPABILITIES: Final = (
     "consumer_priorities",
     "authentication_failure_close",
     "per_consumer_qos",
+    "direct_reply_to",
 )
 _OPEN: Final = (10, 40)
 
