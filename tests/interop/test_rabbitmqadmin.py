@@ -12,6 +12,9 @@ import pytest
 
 from tests.management.stage import PASSWORD, ManagementStage
 
+RABBITMQ_HASH = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # of test12
+PATTERNS = ["configure=", "write=^a", "read=.*"]
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementStage]:
@@ -63,6 +66,40 @@ def test_a_table_is_drawn(stage: ManagementStage) -> None:
     done = admin(stage, "list", "queues", "name", "messages")
     assert done.returncode == 0
     assert "| orders | 2        |" in done.stdout
+
+
+def test_users_vhosts_and_permissions_are_declared_listed_and_deleted(stage: ManagementStage) -> None:
+    declared = [
+        (["declare", "vhost", "name=shop"], "vhost declared"),
+        (["declare", "user", "name=ann", "password=secret", "tags=monitoring"], "user declared"),
+        (["declare", "user", "name=ben", f"password_hash={RABBITMQ_HASH}", "tags="], "user declared"),
+        (
+            ["declare", "permission", "vhost=shop", "user=ann", "configure=", "write=^a", "read=.*"],
+            "permission declared",
+        ),
+        (["declare", "user", "name=ann", "password=other", "tags=management"], "user declared"),
+    ]
+    for words, expected in declared:
+        done = admin(stage, *words)
+        assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
+    users = {each["name"]: each for each in listed(stage, "list", "users")}
+    assert (users["ann"]["tags"], users["ben"]["password_hash"]) == (["management"], RABBITMQ_HASH)
+    assert "shop" in [each["name"] for each in listed(stage, "list", "vhosts")]
+    found = [each for each in listed(stage, "list", "permissions") if each["user"] == "ann"]
+    assert found == [{"user": "ann", "vhost": "shop", "configure": "", "write": "^a", "read": ".*"}]
+    deleted = [
+        (["delete", "permission", "vhost=shop", "user=ann"], "permission deleted"),
+        (["delete", "user", "name=ann"], "user deleted"),
+        (["delete", "user", "name=ben"], "user deleted"),
+        (["delete", "vhost", "name=shop"], "vhost deleted"),
+    ]
+    for words, expected in deleted:
+        done = admin(stage, *words)
+        assert (done.returncode, done.stdout.strip()) == (0, expected), done.stderr
+    assert [each["name"] for each in listed(stage, "list", "users")] == ["admin"]
+    assert [each["name"] for each in listed(stage, "list", "vhosts")] == ["/", "a/b"]
+    done = admin(stage, "delete", "user", "name=ann")
+    assert done.returncode != 0 and "Not found: /api/users/ann" in done.stderr
 
 
 def test_a_wrong_password_is_reported_as_such(stage: ManagementStage) -> None:

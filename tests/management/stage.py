@@ -20,7 +20,7 @@ import uvloop
 from warren.amqp.methods import QueueDeclare
 from warren.base.ids import TimelineId
 from warren.base.messages import Publication
-from warren.broker.administration import Administration
+from warren.broker.auth.administration import Administration
 from warren.broker.auth.passwords import Hashing, hashed
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters

@@ -17,8 +17,9 @@ from tests.server.loop_stage import SECONDS_MAX, LoopStage, serving
 from warren.app.broker import Broker
 from warren.base.errors import Refused
 from warren.base.ids import QueueId
-from warren.broker.administration import AccessChange, Administration, Credentials, Patterns
+from warren.broker.auth.administration import AccessChange, Administration, Credentials, Patterns
 from warren.broker.auth.passwords import Hashing, hashed
+from warren.broker.auth.permissions import access_to
 from warren.broker.errors import VhostDeleted
 from warren.server.handlers import connection as handshake
 
@@ -318,7 +319,7 @@ def test_a_change_while_a_client_opens_the_vhost_is_not_missed(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The client's permissions were read before the change, and would be used after it."""
-    is_read, resumed, real = threading.Event(), threading.Event(), handshake.access_to
+    is_read, resumed, real = threading.Event(), threading.Event(), access_to
 
     def slowly(*arguments: Any) -> Any:
         found = real(*arguments)

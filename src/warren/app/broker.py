@@ -23,7 +23,7 @@ from functools import partial
 from warren import __version__
 from warren.base.environment import Random
 from warren.base.errors import OutOfRoom
-from warren.broker.administration import Administration
+from warren.broker.auth.administration import Administration
 from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, hashed
 from warren.broker.auth.permissions import check_patterns
 from warren.broker.counters import MessageCounters

@@ -13,12 +13,11 @@ hashing algorithm, are refused with a sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection
-
 from warren.base.ids import UserId, VhostId
-from warren.broker.administration import AccessChange, BadLimit, Credentials, Patterns, UnknownUser
+from warren.broker.auth.administration import AccessChange, BadLimit, Credentials, Patterns, UnknownUser
 from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, checked_hashing, hashed, is_readable
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions, users, vhosts
@@ -59,8 +58,7 @@ def users_without_permissions(request: HttpRequest) -> Any:
 
 
 def one_user(request: HttpRequest) -> Any:
-    with request.broker.catalog.reading() as connection:
-        return columns(_user_item(_user(connection, request)), request.query)
+    return columns(_user_item(_user(request)), request.query)
 
 
 def put_user(request: HttpRequest) -> Any:
@@ -142,8 +140,7 @@ def every_user_limit(request: HttpRequest) -> Any:
 
 
 def limits_of_user(request: HttpRequest) -> Any:
-    with request.broker.catalog.reading() as connection:
-        return _listed(request, _limit_items([_user(connection, request)]))
+    return _listed(request, _limit_items([_user(request)]))
 
 
 def put_user_limit(request: HttpRequest) -> Any:
@@ -220,9 +217,7 @@ def every_permission(request: HttpRequest) -> Any:
 
 
 def permissions_of_user(request: HttpRequest) -> Any:
-    with request.broker.catalog.reading() as connection:
-        user = _user(connection, request)
-    return _listed(request, _permission_items(request, user_id=user.id))
+    return _listed(request, _permission_items(request, user_id=_user(request).id))
 
 
 def permissions_of_vhost(request: HttpRequest) -> Any:
@@ -230,9 +225,7 @@ def permissions_of_vhost(request: HttpRequest) -> Any:
 
 
 def one_permission(request: HttpRequest) -> Any:
-    with request.broker.catalog.reading() as connection:
-        user = _user(connection, request)
-    items = _permission_items(request, user.id, request.vhost.row.id)
+    items = _permission_items(request, _user(request).id, request.vhost.row.id)
     if not items:
         raise not_found()
     return columns(items[0], request.query)
@@ -257,9 +250,7 @@ def every_topic_permission(request: HttpRequest) -> Any:
 
 
 def topic_permissions_of_user(request: HttpRequest) -> Any:
-    with request.broker.catalog.reading() as connection:
-        user = _user(connection, request)
-    return _listed(request, _topic_items(request, user_id=user.id))
+    return _listed(request, _topic_items(request, user_id=_user(request).id))
 
 
 def topic_permissions_of_vhost(request: HttpRequest) -> Any:
@@ -268,9 +259,7 @@ def topic_permissions_of_vhost(request: HttpRequest) -> Any:
 
 def topic_permissions_of_pair(request: HttpRequest) -> Any:
     """A user in a vhost: one item for each exchange, whatever exchange the path names, as in RabbitMQ."""
-    with request.broker.catalog.reading() as connection:
-        user = _user(connection, request)
-    items = _topic_items(request, user.id, request.vhost.row.id)
+    items = _topic_items(request, _user(request).id, request.vhost.row.id)
     if not items:
         raise not_found()
     return _listed(request, items)
@@ -305,36 +294,36 @@ def _put_pair(request: HttpRequest, change: Callable[[AccessChange], bool]) -> H
 def _permission_items(
     request: HttpRequest, user_id: UserId | None = None, vhost_id: VhostId | None = None
 ) -> list[dict[str, Any]]:
-    def item(row: PermissionRow) -> dict[str, Any]:
-        return {"configure": row.configure, "write": row.write, "read": row.read}
-
-    with request.broker.catalog.reading() as connection:
-        return _named(connection, permissions.every(connection, user_id, vhost_id), item)
+    found = _with_names(request, permissions.every, user_id, vhost_id)
+    return [names | {"configure": row.configure, "write": row.write, "read": row.read} for names, row in found]
 
 
 def _topic_items(
     request: HttpRequest, user_id: UserId | None = None, vhost_id: VhostId | None = None
 ) -> list[dict[str, Any]]:
-    def item(row: TopicPermissionRow) -> dict[str, Any]:
-        return {"exchange": row.exchange, "write": row.write, "read": row.read}
+    found = _with_names(request, permissions.every_topic, user_id, vhost_id)
+    items = [names | {"exchange": row.exchange, "write": row.write, "read": row.read} for names, row in found]
+    return sorted(items, key=itemgetter("vhost", "user", "exchange"))
 
+
+def _with_names(
+    request: HttpRequest, read: Callable[..., list[Row]], user_id: UserId | None, vhost_id: VhostId | None
+) -> list[tuple[dict[str, Any], Row]]:
+    """Rows with the names of their vhost and user, in the order of these."""
     with request.broker.catalog.reading() as connection:
-        return _named(connection, permissions.every_topic(connection, user_id, vhost_id), item)
-
-
-def _named(connection: Connection, rows: Sequence[Row], item: Callable[[Row], Item]) -> list[dict[str, Any]]:
-    """With the names of user and vhost, and in their order."""
-    user_names = {row.id: row.name for row in users.every(connection)}
-    vhost_names = {row.id: row.name for row in vhosts.every(connection)}
-    items = [{"user": user_names[row.user_id], "vhost": vhost_names[row.vhost_id], **item(row)} for row in rows]
-    return sorted(items, key=lambda each: (each["vhost"], each["user"], each.get("exchange", "")))
+        rows = read(connection, user_id, vhost_id)
+        user_names = {row.id: row.name for row in users.every(connection)}
+        vhost_names = {row.id: row.name for row in vhosts.every(connection)}
+    named = [({"user": user_names[row.user_id], "vhost": vhost_names[row.vhost_id]}, row) for row in rows]
+    return sorted(named, key=lambda pair: (pair[0]["vhost"], pair[0]["user"]))
 
 
 # -- requests ----------------------------------------------------------------------------------------------------
 
 
-def _user(connection: Connection, request: HttpRequest) -> UserRow:
-    row = users.get(connection, request.names["user"])
+def _user(request: HttpRequest) -> UserRow:
+    with request.broker.catalog.reading() as connection:
+        row = users.get(connection, request.names["user"])
     if row is None:
         raise not_found()
     return row

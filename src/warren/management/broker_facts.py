@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
-from warren.broker.administration import Administration
+from warren.broker.auth.administration import Administration
 from warren.broker.counters import MessageCounters, QueueCounters
 from warren.broker.policies import PolicyMatch
 from warren.broker.queue_arguments import QueueArguments

@@ -50,7 +50,7 @@ from starlette.requests import ClientDisconnect, Request
 from warren.amqp.errors import PeerError, ReplyCode, reply_text
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import UserId, VhostId
-from warren.broker.administration import UnknownUser
+from warren.broker.auth.administration import UnknownUser
 from warren.broker.auth.permissions import Access, AccessRefused, access_to
 from warren.broker.errors import UnknownQueue, VhostDeleted
 from warren.broker.vhost import Vhost

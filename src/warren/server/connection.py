@@ -51,7 +51,7 @@ from warren.amqp.methods import ChannelClose, ConnectionClose, Method
 from warren.base.environment import Clock
 from warren.base.errors import WarrenError
 from warren.base.ids import UserId
-from warren.broker.administration import AccessUpdate
+from warren.broker.auth.administration import AccessUpdate
 from warren.broker.auth.permissions import Access
 from warren.broker.counters import MessageCounters
 from warren.broker.vhost import Owner
@@ -343,9 +343,9 @@ class ServerConnection(asyncio.Protocol):
         for channel in self.channels.values():
             channel.client.set_access(access)
 
-    def _force_close(self, why: str) -> None:
+    def _force_close(self, reason: str) -> None:
         if self.amqp.state is not ConnectionState.CLOSE_SENT:
-            text = reply_text(ReplyCode.CONNECTION_FORCED, why)
+            text = reply_text(ReplyCode.CONNECTION_FORCED, reason)
             self.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, text))
 
     # -- the end -------------------------------------------------------------------------------------------------

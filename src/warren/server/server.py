@@ -25,7 +25,7 @@ from warren.amqp.connection import ConnectionState
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
 from warren.base.ids import Epoch
-from warren.broker.administration import CHANNELS_MAX, CONNECTIONS_MAX, AccessUpdate
+from warren.broker.auth.administration import CHANNELS_MAX, CONNECTIONS_MAX, AccessUpdate
 from warren.broker.confirms import Confirms
 from warren.broker.counters import MessageCounters
 from warren.broker.storage import QueueStorage

@@ -29,8 +29,9 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from warren.base.errors import Refused
+from warren.base.ids import VhostId
 from warren.broker.auth.patterns import compiled, matches
-from warren.catalog import permissions
+from warren.catalog import permissions, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.users import UserRow
 from warren.catalog.vhosts import VhostRow
@@ -145,6 +146,21 @@ def access_to(catalog: Catalog, user: UserRow, vhost: VhostRow) -> Access:
         raise AccessRefused(f"access to vhost {vhost.name!r} refused for user {user.name!r}")
     topics = {each.exchange: TopicPatterns(each.write, each.read) for each in topic_rows}
     return Access(user.name, vhost.name, row.configure, row.write, row.read, topics, IMPERSONATOR in user.tags)
+
+
+def accesses_of(catalog: Catalog, user: UserRow) -> dict[VhostId, Access]:
+    """The user's access to each vhost in which it has permissions."""
+    with catalog.reading() as connection:
+        names = {row.id: row.name for row in vhosts.every(connection)}
+        rows = permissions.every(connection, user.id)
+        topic_rows = permissions.every_topic(connection, user.id)
+    topics: dict[VhostId, dict[str, TopicPatterns]] = {row.vhost_id: {} for row in rows}
+    for each in topic_rows:
+        topics.setdefault(each.vhost_id, {})[each.exchange] = TopicPatterns(each.write, each.read)
+    return {
+        row.vhost_id: Access(user.name, names[row.vhost_id], row.configure, row.write, row.read, topics[row.vhost_id])
+        for row in rows
+    }
 
 
 def authorize(access: Access, operation: Operation, names: Mapping[NameRole, str]) -> None:

@@ -18,9 +18,9 @@ Invariants
 * The lock is held from a change until connections have it, so that they get the state of the newest change. Messages
   are removed without it.
 * On return, the next operation of every open connection is checked against the new permissions.
-* Patterns are checked before they are stored (auth/permissions). Names are checked by the catalog.
+* Patterns are checked before they are stored (permissions). Names are checked by the catalog.
 
-Hashes of passwords: auth/passwords. They are computed by the caller, before the change.
+Hashes of passwords: passwords. They are computed by the caller, before the change.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection
-
 from warren.base.errors import Refused
 from warren.base.ids import QueueId, UserId, VhostId
 from warren.base.threads import Threads
-from warren.broker.auth.permissions import Access, TopicPatterns, check_patterns
+from warren.broker.auth.permissions import Access, accesses_of, check_patterns
 from warren.broker.vhost import Vhost
 from warren.broker.vhosts import UnknownVhost, Vhosts
 from warren.catalog import permissions, users, vhosts
@@ -260,7 +258,8 @@ class Administration:
     def _update_of(self, made: AccessChange) -> AccessUpdate:
         with self._catalog.reading() as connection:
             rows = {row.id: row for name in made.users.values() if (row := users.get(connection, name)) is not None}
-            access = {key: found for row in rows.values() for key, found in _access_of(connection, row).items()}
+        found = {row.id: accesses_of(self._catalog, row) for row in rows.values()}
+        access = {(user, vhost): each for user, by_vhost in found.items() for vhost, each in by_vhost.items()}
         return AccessUpdate(made.deleted_users, made.deleted_vhosts, rows, access)
 
 
@@ -280,16 +279,3 @@ def _term(value: object) -> str:
         case str():
             return f'<<"{value[:40]}">>'
     return str(value)[:40]
-
-
-def _access_of(connection: Connection, user: UserRow) -> dict[tuple[UserId, VhostId], Access]:
-    names = {row.id: row.name for row in vhosts.every(connection)}
-    topics: dict[VhostId, dict[str, TopicPatterns]] = {}
-    for topic in permissions.every_topic(connection, user.id):
-        topics.setdefault(topic.vhost_id, {})[topic.exchange] = TopicPatterns(topic.write, topic.read)
-    return {
-        (user.id, row.vhost_id): Access(
-            user.name, names[row.vhost_id], row.configure, row.write, row.read, topics.get(row.vhost_id, {})
-        )
-        for row in permissions.every(connection, user.id)
-    }
