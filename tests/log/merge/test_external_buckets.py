@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from warren.log.merge.external import Bucket, bucket_of, newest_values
 from warren.log.merge.merge import merge
 from warren.log.merge.pool import Strings, joined_strings
+from warren.log.session import EntryRows
 from warren.log.settings import EntryKind
-from warren.log.writer import EntryRows
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 
 KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=270)
