@@ -30,7 +30,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, monotonic_ms
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId
 from warren.base.messages import QueuePlace
@@ -38,7 +38,7 @@ from warren.base.threads import Background, Condition, Threads
 from warren.broker.consumers import Consumers
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
 from warren.broker.queue import BrokerQueue, QueueContext
-from warren.broker.queue_arguments import QueueArguments, monotonic_ms
+from warren.broker.queue_arguments import QueueArguments
 from warren.broker.storage import BackingKinds, places_of
 from warren.broker.unit_of_work import UnitOfWork
 from warren.catalog.queues import QueueRow as Row
