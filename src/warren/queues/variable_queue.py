@@ -385,8 +385,8 @@ class VariableQueue:
         self.index_counters.next = SequenceId(first + len(contents))
         self.rates.published += len(contents)
         self._version += 1
-        if is_persistent:
-            self.index_counters.write(self._oldest(), batch, is_due=False)
+        if is_persistent and self.index_counters.is_due:
+            self.index_counters.write(self._oldest(), batch)
         self._report_alive()
 
     def _embed_below(self, publication: Publication) -> int:
