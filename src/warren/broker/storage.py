@@ -197,7 +197,7 @@ class QueueStorage:
             self._reporting_index,
             self.stores.persistent,
             self.stores.transient,
-            lambda: log.durable,
+            lambda: log.commit.durable,
             self._note_dead,
             lambda: database.indexed,
             self._alive.report,

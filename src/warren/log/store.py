@@ -103,7 +103,8 @@ class LogStore:
             self.owner,
             start,
         )
-        self.begin, self.commit, self.rotation = self.writer.begin, self.writer.commit, self.writer.rotation
+        self.begin, self.wait = self.writer.begin, self.writer.wait
+        self.commit, self.rotation = self.writer.commit, self.writer.rotation
 
     def _wire_upkeep(self) -> None:
         """What keeps the log short and readable: pins, purge, compaction, snapshot, streams."""
@@ -197,11 +198,6 @@ class LogStore:
         return store
 
     # -- writing -------------------------------------------------------------------------------------------------
-
-    def wait(self, epoch: Epoch) -> None:
-        """Return when an epoch is durable."""
-        self.owner.check()
-        self.commit.wait(epoch)
 
     def flush(self) -> None:
         """Request a commit of what is gathered, without waiting."""

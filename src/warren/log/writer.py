@@ -151,6 +151,7 @@ class LogWriter:
         return epoch, session.placed[0].lsn
 
     def wait(self, epoch: Epoch) -> None:
+        """Return when an epoch is durable."""
         self._owner.check()
         self.commit.wait(epoch)
 
