@@ -198,8 +198,8 @@ class QueueStorage:
             self.stores.persistent,
             self.stores.transient,
             lambda: log.commit.durable,
-            self._note_dead,
             lambda: database.indexed,
+            self._note_dead,
             self._alive.report,
             self._note_deleted,
         )
