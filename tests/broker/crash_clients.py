@@ -18,11 +18,12 @@ import pytest
 
 from tests.broker.plain_queues import Plain, PlainQueue, PlainQueues, Standing, States, short
 from tests.broker.queue_crash_stage import Broker, found_of, ranges_of
+from warren.base.environment import wall_ms
 from warren.base.ids import Epoch
 from warren.base.messages import Publication
 from warren.broker.errors import QueueDown
 from warren.broker.queue_api import SettleCall
-from warren.broker.queue_arguments import QueueArguments, wall_ms
+from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.unit_of_work import UnitOfWork
 from warren.testing.fakes import ManualClock

@@ -20,10 +20,11 @@ from tests.broker.routed_stage import wire
 from tests.snapshot.crash_stage import Open
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.amqp.content import body_of, properties_of
+from warren.base.environment import wall_ms
 from warren.base.messages import WIRE, Origin, Publication
 from warren.broker.exchanges.routing import Routing
 from warren.broker.queue_api import SettleCall
-from warren.broker.queue_arguments import QueueArguments, wall_ms
+from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel

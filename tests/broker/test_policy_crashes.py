@@ -17,9 +17,10 @@ from tests.broker.policy_changes import clear_policy, set_policy
 from tests.broker.queue_crash_stage import Broker, QueueCrashStage
 from tests.snapshot.crash_stage import Open
 from tools.simulator.stepped_threads import SteppedThreads
+from warren.base.environment import wall_ms
 from warren.base.messages import Publication
 from warren.broker.policies import POLICY
-from warren.broker.queue_arguments import QueueArguments, wall_ms
+from warren.broker.queue_arguments import QueueArguments
 from warren.catalog import parameters
 from warren.testing.faulty_files import FaultStep
 from warren.testing.memory_files import CrashModel

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from warren.base.environment import Clock
 from warren.base.ids import Epoch, FileNumber, Incarnation, TimelineId
 from warren.base.threads import SystemThreads, Threads
-from warren.durability.closing_block import NO_DIGEST
+from warren.durability.closing_block import NO_DIGEST, WallMarks
 from warren.durability.group_commit import GroupCommit
 from warren.durability.log_file import LogFile
-from warren.durability.timeline import WallMarks
 from warren.files.protocol import Buffer, File, Files
 from warren.log.read.blocks import walk
 from warren.records.block import FileIdentity, Header, draft

@@ -21,8 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.app.embedded_queues_stage import EmbeddedQueuesStage
 from tests.broker.plain_queues import Plain, PlainQueue, PlainQueues, Standing, States
+from warren.base.environment import wall_ms
 from warren.broker.errors import QueueFull
-from warren.broker.queue_arguments import wall_ms
 from warren.embedded.messages import DeliveryTag
 from warren.embedded.queues import Queue
 from warren.testing.memory_files import CrashModel

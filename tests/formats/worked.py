@@ -15,7 +15,7 @@ from warren.durability.epoch_file import DurableRecord, encode_slot
 from warren.durability.log_file import FileEnd
 from warren.log.file_record import FileHeader, FileKind
 from warren.log.manifest import set_change
-from warren.log.writer import EntryRows
+from warren.log.session import EntryRows
 from warren.message_store.body_format import (
     Body,
     BodyPlace,

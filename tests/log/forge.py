@@ -23,9 +23,9 @@ from warren.log.file_record import (
     is_wal,
     rotated_name,
 )
+from warren.log.session import EntryRows
 from warren.log.settings import EntryKind, LogSettings
 from warren.log.store import LogStore
-from warren.log.writer import EntryRows
 from warren.records.block import FileIdentity
 from warren.records.entries import Versions, draft_entries
 from warren.testing.fakes import ManualClock, SeededRandom

@@ -8,7 +8,7 @@ from warren.base.threads import SystemThreads
 from warren.files.protocol import File
 from warren.log import pointers
 from warren.log.pointers import BlockReader, value_at
-from warren.log.writer import EntryRows
+from warren.log.session import EntryRows
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns
 from warren.records.entries import Versions, draft_entries

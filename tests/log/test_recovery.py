@@ -15,7 +15,7 @@ from warren.durability.epoch_file import DurableRecord
 from warren.durability.log_file import FileEnd, LogFile, run_on
 from warren.log.file_record import FILE_HEADER_BYTES, FileHeader, FileKind, FileRecord, FileState
 from warren.log.recovery import ExaminedFile, RecoveredEpoch, examine, judge
-from warren.log.writer import EntryRows
+from warren.log.session import EntryRows
 from warren.records.block import FileIdentity, draft
 from warren.records.entries import Versions, draft_entries
 from warren.records.format import BlockKind

@@ -21,7 +21,7 @@ from tests.mutants.queue_wrongs import (
 QUEUE_FAULTS: tuple[Fault, ...] = (
     Fault(
         "told-before-durable", "a put is answered, and becomes durable when another client waits", (QUEUES,),
-        (Patch("warren.log.store:LogStore.wait", answered_before_it_is_durable),),
+        (Patch("warren.log.writer:LogWriter.wait", answered_before_it_is_durable),),
         known=("28/244",),
     ),
     Fault(

@@ -125,7 +125,7 @@ def _ended(work: Any) -> None:
     """What was done so far is a session of its own, and durable."""
     changes, work._batch = work._batch, None
     if changes is not None:
-        work._begin_batch.__self__._reads.log.wait(changes.end())
+        changes._begin.func.__self__.wait(changes.end())  # a partial of `LogWriter.begin`
 
 
 def transients_stay(real: Function) -> Function:

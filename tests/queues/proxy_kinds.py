@@ -8,7 +8,7 @@ from tests.queues.backing_stage import BackingStage
 from tests.queues.plain_index import PlainIndex, PlainStore, PlainTransientStore
 from tests.queues.sql_stage import SqlStage
 from tests.queues.variable_stage import TINY
-from warren.base.ids import QueueId
+from warren.base.ids import Epoch, QueueId
 from warren.base.messages import QueuePlace
 from warren.queues.contents import Stores
 from warren.queues.invariants import check
@@ -34,7 +34,11 @@ class VariableQueues:
 
     def open(self) -> None:
         """Start, over what is on disk."""
-        stores = Stores(self.index, self._store, PlainTransientStore(), lambda: self.index.durable_epoch)
+
+        def durable_epoch() -> Epoch:
+            return self.index.durable_epoch
+
+        stores = Stores(self.index, self._store, PlainTransientStore(), durable_epoch, durable_epoch)
         self.queues = [VariableQueue(place, True, stores, self._clock, TINY) for place in self._places]
 
     def after(self) -> None:

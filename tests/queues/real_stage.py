@@ -43,8 +43,8 @@ class RealStage:
             stores.persistent,
             stores.transient,
             lambda: self._below.log.durable,
-            self._note_dead,
             lambda: self._below.database.indexed,
+            self._note_dead,
         )
         self.queue = VariableQueue(PLACE, True, found, below.stage.clock, TINY)
         batch = self.begin()

@@ -13,7 +13,6 @@ from tests.queues.backing_stage import contents_of, numbered
 from tests.queues.variable_stage import TINY, VariableStage
 from warren.base.ids import SequenceId
 from warren.base.messages import Run, Slice
-from warren.queues.contents import fitting
 
 
 def on_disk(ahead_bytes: int, count: int, is_together: bool, is_persistent: bool = True) -> VariableStage:
@@ -54,5 +53,5 @@ def test_what_was_read_ahead_is_still_right_after_something_came_back() -> None:
 def test_how_many_fit(sizes: int | list[int], count: int, room: int) -> None:
     columns = sizes if isinstance(sizes, int) else np.array(sizes, np.uint32)
     slice_ = Slice(Run(SequenceId(0), 6, columns), 1, 6, None)
-    fits = fitting(slice_, count, room)
+    fits = slice_.fitting(count, room)
     assert fits == max(n for n in range(min(count, 5) + 1) if slice_.run.size_of(1, 1 + n) <= room)

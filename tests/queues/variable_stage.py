@@ -49,8 +49,14 @@ class VariableStage:
         self.transient = PlainTransientStore()
         index = self.index
         index.apply()
-        indexed = (lambda: index.applied_epoch) if self.lags else None
-        stores = Stores(index, self.large, self.transient, lambda: index.durable_epoch, self.note_dead, indexed)
+        stores = Stores(
+            index,
+            self.large,
+            self.transient,
+            lambda: index.durable_epoch,
+            lambda: index.applied_epoch if self.lags else index.durable_epoch,
+            self.note_dead,
+        )
         self.queue = VariableQueue(PLACE, self.is_durable, stores, self.clock, self.settings)
         self.backing = BackingStage(self.queue, self.index.begin, lambda: check(self.queue))
         batch = self.index.begin()

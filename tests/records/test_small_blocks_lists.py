@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.log.writer import EntryRows
+from warren.log.session import EntryRows
 from warren.records.entries import Versions, draft_entries
 from warren.records.small_blocks import body_of_rows
 

@@ -57,6 +57,14 @@ class SystemClock:
         return time.monotonic_ns()
 
 
+def wall_ms(clock: Clock) -> int:
+    return clock.wall_ns() // 1_000_000
+
+
+def monotonic_ms(clock: Clock) -> int:
+    return clock.monotonic_ns() // 1_000_000
+
+
 class Random(Protocol):
     def id64(self) -> int:
         """A random integer, 1 … 2**63 - 1 (so that it also fits a signed column)."""

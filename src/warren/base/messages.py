@@ -120,6 +120,17 @@ class Slice:
         head, tail = contents[:count], contents[count:]
         return Slice(self.run, self.start, middle, head), Slice(self.run, middle, self.stop, tail)
 
+    def fitting(self, count: int, room: int) -> int:
+        """How many of its first `count` messages fit into `room` bytes."""
+        count = min(count, self.stop - self.start)
+        if self.size_bytes <= room:
+            return count
+        sizes = self.run.sizes
+        if isinstance(sizes, int):
+            return min(count, room // sizes)
+        ends = np.cumsum(sizes[self.start : self.start + count], dtype=np.int64)
+        return int(np.searchsorted(ends, room, side="right"))
+
 
 def sizes_of(contents: Sequence[bytes]) -> Sizes:
     """The sizes of the contents; a single value if all are equal."""

@@ -1,27 +1,13 @@
-"""Counters: events since the start, and bytes of live messages.
+"""Counters: events since the start.
 
 `MessageCounters` (of the broker) and `QueueCounters` (of one queue) are plain integers without history or rates: two
 readings and the time between them give a rate (`management.statistics`). Only the event loop's thread counts, in
 batches, so there is no lock.
-
-`AliveBytes` is the size of all messages in queues, ready or pending: one number per sub-queue, summed when it is read.
-Each sub-queue reports after a change, with its queue's lock held. A sub-queue that is restarted in the same place
-replaces its last report. Reports are frequent; reads are rare (a pass of upkeep, a flush of the store), in background
-threads. Summing 100,000 queues took 77 ms once, on a busy machine; no lock is held.
-
-Invariants
-* A number has one writer at a time, the holder of its queue's lock, and nothing is derived from it before a read. So a
-  report that replaces one takes no lock.
-* Queues are added and removed under the lock. The dict of a queue never changes its size: a new level replaces it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from warren.base.ids import QueueId
-from warren.base.messages import QueuePlace
-from warren.base.threads import Condition
 
 
 @dataclass(slots=True)
@@ -87,27 +73,3 @@ class QueueCounters:
 
     def add_acknowledged(self, count: int) -> None:
         self.ack += count
-
-
-class AliveBytes:
-    def __init__(self, lock: Condition) -> None:
-        self._lock = lock
-        self._by_queue: dict[QueueId, dict[int, int]] = {}  # by level
-
-    def report(self, place: QueuePlace, size_bytes: int) -> None:
-        levels = self._by_queue.get(place.queue)
-        if levels is not None and place.level in levels:
-            levels[place.level] = size_bytes
-            return
-        with self._lock:
-            self._by_queue[place.queue] = {**self._by_queue.get(place.queue, {}), place.level: size_bytes}
-
-    def remove(self, queue: QueueId) -> None:
-        """The queue is deleted, and reports nothing more."""
-        with self._lock:
-            self._by_queue.pop(queue, None)
-
-    def total(self) -> int:
-        with self._lock:
-            queues = list(self._by_queue.values())
-        return sum([sum(levels.values()) for levels in queues])

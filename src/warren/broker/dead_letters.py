@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warren.amqp.errors import PeerError
 from warren.amqp.types import Table
+from warren.base.environment import wall_ms
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId
 from warren.base.messages import WIRE, Origin, Publication, Slice
@@ -58,7 +59,7 @@ from warren.broker.death_headers import DeathEvent as WrittenDeath
 from warren.broker.death_headers import is_circle as is_written_circle
 from warren.broker.exchanges.routing import OPEN, Routing
 from warren.broker.exchanges.simple import BadCopies
-from warren.broker.queue_arguments import Address, Overflow, QueueArguments, count_within, wall_ms
+from warren.broker.queue_arguments import Address, Overflow, QueueArguments, count_within
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
 from warren.queue_index.history_format import DequeueReason
 from warren.queues.backing_queue import LEVEL_SHIFT, BackingQueue, SetAsideQueue, TagRange

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, monotonic_ms, wall_ms
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId, SequenceId
 from warren.base.messages import Publication, QueuePlace, Run, Slice, sizes_of
@@ -48,8 +48,6 @@ from warren.broker.queue_arguments import (
     due_ms,
     is_over,
     is_refusing,
-    monotonic_ms,
-    wall_ms,
 )
 from warren.broker.unit_of_work import UnitOfWork
 from warren.catalog.queues import QueueRow

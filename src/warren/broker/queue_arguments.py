@@ -43,7 +43,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from warren.amqp.types import Byte, Float, Long, RawString, Short, Timestamp, UnsignedByte, UnsignedInt, UnsignedShort
-from warren.base.environment import Clock
+from warren.base.environment import Clock, monotonic_ms
 from warren.base.errors import Refused
 from warren.base.messages import Run, Slice
 
@@ -338,14 +338,6 @@ def _reaching(head: Slice, wanted_bytes: int) -> int:
 
 STEP_MESSAGES = 10_000  # removed in one session …
 STEP_BYTES = 8 << 20  # … or about this size if they move to another queue; then other requests are served
-
-
-def wall_ms(clock: Clock) -> int:
-    return clock.wall_ns() // 1_000_000
-
-
-def monotonic_ms(clock: Clock) -> int:
-    return clock.monotonic_ns() // 1_000_000
 
 
 def due_ms(run: Run, arguments: QueueArguments) -> int | None:

@@ -30,7 +30,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, monotonic_ms
 from warren.base.errors import Damage, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.messages import QueuePlace
@@ -39,7 +39,6 @@ from warren.broker.consumers import Consumers
 from warren.broker.counters import QueueCounters
 from warren.broker.errors import QueueDeleted, QueueDown, QueuesClosed
 from warren.broker.queue import BrokerQueue, QueueContext
-from warren.broker.queue_arguments import monotonic_ms
 from warren.broker.storage import BackingKinds, places_of
 from warren.broker.unit_of_work import UnitOfWork
 from warren.catalog.queues import QueueRow as Row

@@ -38,7 +38,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from warren.amqp.types import Table
-from warren.base.environment import Clock
+from warren.base.environment import Clock, wall_ms
 from warren.base.errors import Damage, WarrenError
 from warren.base.ids import Epoch, ExchangeId, QueueId
 from warren.base.messages import WIRE, Origin, Publication
@@ -47,7 +47,6 @@ from warren.broker.errors import NotYours, QueueDown, UnknownQueue
 from warren.broker.exchanges.routing import Copies, RoutingResult
 from warren.broker.exchanges.simple import UnknownExchange
 from warren.broker.queue import BrokerQueue
-from warren.broker.queue_arguments import wall_ms
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.unit_of_work import RejectedPublish, TargetLocksNeeded, UnitOfWork
 from warren.broker.vhost import Vhost

@@ -31,7 +31,6 @@ from typing import NamedTuple
 from warren.base.errors import Damage, Gone, Refused, WarrenError
 from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.messages import QueuePlace, Run
-from warren.broker.counters import AliveBytes
 from warren.broker.garbage import GarbageUpkeep, Scrub
 from warren.broker.queue_arguments import QueueArguments
 from warren.catalog.catalog import Catalog, DeletedObjects
@@ -47,6 +46,7 @@ from warren.queue_index.index import MESSAGES, IndexedRun, OnDamage, Piece, Queu
 from warren.queue_index.row_format import Counters, ack_key, decode_gone, decode_run, run_key
 from warren.queues.backing_queue import BackingQueue
 from warren.queues.contents import Stores
+from warren.queues.index_counters import AliveBytes
 from warren.queues.kinds.memory_queue import MemoryQueue
 from warren.queues.kinds.priority_queue import PriorityQueue
 from warren.queues.settings import QueueSettings, VariableQueueSettings
@@ -197,9 +197,9 @@ class QueueStorage:
             self._reporting_index,
             self.stores.persistent,
             self.stores.transient,
-            lambda: log.durable,
-            self._note_dead,
+            lambda: log.commit.durable,
             lambda: database.indexed,
+            self._note_dead,
             self._alive.report,
             self._note_deleted,
         )

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
-from warren.base.environment import Clock
+from warren.base.environment import Clock, monotonic_ms
 from warren.base.threads import Background, StartedThread, Threads
-from warren.broker.queue_arguments import monotonic_ms
 
 
 class TimedCall(NamedTuple):

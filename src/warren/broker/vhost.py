@@ -35,6 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from warren.base.environment import monotonic_ms
 from warren.base.errors import Refused, WarrenError
 from warren.base.ids import Epoch, ExchangeId, QueueId
 from warren.broker.auth.permissions import Access
@@ -46,7 +47,7 @@ from warren.broker.memory_monitor import MemoryMonitor
 from warren.broker.policies import MAX_QUEUES, VhostPolicies
 from warren.broker.queue import BrokerQueue, QueueContext
 from warren.broker.queue_api import QueueApi
-from warren.broker.queue_arguments import QueueArguments, monotonic_ms
+from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle, QueueStarter, QueueSupervisor
 from warren.broker.storage import QueueStorage
 from warren.broker.timers import Timers

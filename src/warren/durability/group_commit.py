@@ -28,9 +28,8 @@ from warren.base.environment import Clock
 from warren.base.errors import Misuse, OutOfRoom, SyncFailed, WarrenError
 from warren.base.ids import Epoch, TimelineId
 from warren.base.threads import Threads
-from warren.durability.closing_block import Closing, ClosingPart, digest_of
+from warren.durability.closing_block import Closing, ClosingPart, WallMarks, digest_of
 from warren.durability.log_file import EpochWrite, LogFile
-from warren.durability.timeline import WallMarks
 from warren.records.block import draft
 from warren.records.format import BlockKind
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from warren.base.errors import Misuse
-from warren.base.ids import Epoch, FileNumber
+from warren.base.ids import Epoch, FileNumber, lsn_of
 from warren.files.protocol import Buffer, File
 from warren.records.block import BlockDraft, FileIdentity
 from warren.records.format import crc32
@@ -62,6 +62,7 @@ class LogFile:
         "container_bytes",
         "durable_end",
         "end",
+        "first_lsn",
         "forgotten",
         "handle",
         "identity",
@@ -76,6 +77,7 @@ class LogFile:
         self, number: FileNumber, identity: FileIdentity, end: int, running: int, container_bytes: int
     ) -> None:
         self.number = number
+        self.first_lsn = lsn_of(number, 0)  # the block at an offset has this LSN + offset
         self.identity = identity
         self.end = end
         self.running = running

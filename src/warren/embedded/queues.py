@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TypedDict
 
+from warren.base.environment import wall_ms
 from warren.base.errors import Misuse
 from warren.base.ids import Epoch
 from warren.base.messages import NOWHERE, Origin, Publication
@@ -35,7 +36,7 @@ from warren.base.threads import Threads
 from warren.broker.errors import NotYours
 from warren.broker.getters import Delivery
 from warren.broker.queue_api import QueueApi, SettleCall
-from warren.broker.queue_arguments import Overflow, QueueArguments, wall_ms
+from warren.broker.queue_arguments import Overflow, QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.embedded.messages import (
     DeliveredMessages,

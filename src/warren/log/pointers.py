@@ -51,6 +51,7 @@ from warren.records.entries import read_entries
 from warren.records.format import BLOCK_BYTES_MAX, HEADER, MAGIC, BlockKind, BlockVerdict
 
 POINTER_MARK = 0xFF
+POINTER_PREFIX = bytes([POINTER_MARK])
 VALUE_BYTES_MAX = 256  # a value up to this goes into the store itself: a pointer and a read would cost more
 ROW_BYTES = VALUE_BYTES_MAX + 64  # what a row of a referring stream costs on its way to the store, at most
 
@@ -85,7 +86,7 @@ class Pointer(NamedTuple):
 
 
 def is_pointer(value: bytes) -> bool:
-    return value[:1] == b"\xff"
+    return value.startswith(POINTER_PREFIX)
 
 
 def by_reference(columns: EntryColumns, block: Lsn, block_bytes: int) -> EntryColumns:

@@ -17,17 +17,20 @@ Columns are written as they are: wrong offsets would pass every checksum and mak
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from warren.base.errors import Misuse
 from warren.base.ids import UINT64_MAX, Epoch, Lsn, StreamId
-from warren.log.pointers import is_pointer
+from warren.log.pointers import POINTER_PREFIX
 from warren.log.settings import KV_STREAM, EntryKind
-from warren.log.writer import EntryRows, draft_rows
-from warren.records.block import BlockDraft
+from warren.records.block import BlockDraft, draft
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 from warren.records.entries import Versions, draft_entries
-from warren.records.format import ENTRY_BYTES_MAX
+from warren.records.format import ENTRY_BYTES_MAX, BlockKind
+from warren.records.small_blocks import body_of_rows
 
 if TYPE_CHECKING:
     from warren.log.writer import LogWriter, Placed
@@ -40,7 +43,7 @@ def check_strings(key: object, value: object) -> None:
 
 
 def check_no_pointer(value: bytes) -> None:
-    if is_pointer(value):
+    if value.startswith(POINTER_PREFIX):
         raise Misuse(f"a value of this stream cannot begin with {value[:1].hex()}: pointers do", "begin it otherwise")
 
 
@@ -88,6 +91,64 @@ def check_largest(keys: Texts, values: Texts) -> None:
     check_size(int((key_sizes + value_sizes).max()))
 
 
+@dataclass(slots=True)
+class EntryRows:
+    kinds: list[int] = field(default_factory=list)
+    storages: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    undo_prev: list[int] = field(default_factory=list)
+    undo_next: list[int] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def add(self, kind: int, storage: int, key: bytes, value: bytes, undo_prev: int = 0, undo_next: int = 0) -> None:
+        self.kinds.append(kind)
+        self.storages.append(storage)
+        self.keys.append(key)
+        self.values.append(value)
+        self.undo_prev.append(undo_prev)
+        self.undo_next.append(undo_next)
+        self.size_bytes += len(key) + len(value)
+
+    def extend(self, other: EntryRows) -> None:
+        self.kinds += other.kinds
+        self.storages += other.storages
+        self.keys += other.keys
+        self.values += other.values
+        self.undo_prev += other.undo_prev
+        self.undo_next += other.undo_next
+        self.size_bytes += other.size_bytes
+
+    def columns(self, minors: list[int] | None = None, majors: list[int] | None = None) -> EntryColumns:
+        count = len(self)
+        return EntryColumns(
+            numbers(self.kinds),
+            numbers(self.storages),
+            NumberColumn(count, 0) if majors is None else numbers(majors),
+            NumberColumn(count, 0) if minors is None else numbers(minors),
+            Texts.of_list(self.keys),
+            Texts.of_list(self.values),
+            numbers(self.undo_prev),
+            numbers(self.undo_next),
+        )
+
+
+def numbers(values: list[int]) -> NumberColumn:
+    first = values[0]
+    if values.count(first) == len(values):
+        return NumberColumn(len(values), first)
+    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
+
+
+def draft_rows(rows: EntryRows, stream: StreamId, minors: list[int] | None = None) -> BlockDraft:
+    """A block of a few rows, whatever their size; without `minors` they follow one another."""
+    body = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
+    return draft(BlockKind.ENTRIES, list(body), len(rows), stream)
+
+
 SMALL_BYTES_MAX = 64 << 10
 SMALL_ROWS_MAX = 1024
 Version = tuple[int, int]  # (major, minor)
@@ -95,7 +156,7 @@ Batch = tuple[EntryColumns, Versions]
 
 
 class Session:
-    """One session on one channel. Made by `LogStore.begin`."""
+    """One session on one channel. Made by `LogWriter.begin`."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 
 from warren.base.environment import Clock, OwningProcess
 from warren.base.errors import Refused
-from warren.base.ids import ChannelId, Epoch, StreamId
+from warren.base.ids import ChannelId, Epoch
 from warren.base.threads import Threads
 from warren.files.environment import Environment
 from warren.files.local import this_process
@@ -38,8 +38,7 @@ from warren.log.recovery import (
 )
 from warren.log.retention import FilePurge, Pins, PurgeResult
 from warren.log.rotation import RotationResult
-from warren.log.session import Session
-from warren.log.settings import KV_STREAM, LogSettings
+from warren.log.settings import LogSettings
 from warren.log.streams import Stream, Streams
 from warren.log.writer import CommitStart, EpochFileWriter, LogChannel, LogWriter
 from warren.workers.tasks import Progress
@@ -104,6 +103,7 @@ class LogStore:
             self.owner,
             start,
         )
+        self.begin, self.wait = self.writer.begin, self.writer.wait
         self.commit, self.rotation = self.writer.commit, self.writer.rotation
 
     def _wire_upkeep(self) -> None:
@@ -198,19 +198,6 @@ class LogStore:
         return store
 
     # -- writing -------------------------------------------------------------------------------------------------
-
-    def begin(self, channel: int = 0, stream: StreamId = KV_STREAM) -> Session:
-        """Begin a session on a channel."""
-        if not 0 <= channel < len(self.channels):
-            raise Refused(f"there is no channel {channel}", f"this store has channels 0 … {len(self.channels) - 1}")
-        mixes = stream != KV_STREAM and self.manifest.state.streams[stream].is_referring
-        settings = self.settings
-        return Session(self.writer, channel, stream, settings.block_bytes, settings.session_bytes_max, mixes)
-
-    def wait(self, epoch: Epoch) -> None:
-        """Return when an epoch is durable."""
-        self.owner.check()
-        self.commit.wait(epoch)
 
     def flush(self) -> None:
         """Request a commit of what is gathered, without waiting."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 
 from warren.base.errors import Damage, Gone, Misuse, Refused
@@ -39,9 +40,10 @@ Begin = Callable[[int, StreamId], Session]
 
 
 class Stream:
-    def __init__(self, streams: Streams, identity: StreamId) -> None:
+    def __init__(self, streams: Streams, identity: StreamId, begin: Callable[[], Session]) -> None:
         self._streams = streams
         self.id = identity
+        self.begin = begin  # a session of this stream
 
     @property
     def record(self) -> StreamRecord:
@@ -51,9 +53,6 @@ class Stream:
     def base(self) -> Lsn:
         """The first LSN that is still valid (the tail); 0 before the first move."""
         return self.record.base
-
-    def begin(self) -> Session:
-        return self._streams.begin(self.record.channel, self.id)
 
     @property
     def end(self) -> Lsn:
@@ -90,7 +89,7 @@ class Streams:
         self._directory = directory
         self.manifest = manifest
         self._channels = channels
-        self.begin = begin
+        self._begin = begin
         self._add_channel = add_channel
         self._durable = durable
         self._lock = lock
@@ -107,7 +106,7 @@ class Streams:
             if found.is_referring != is_referring:
                 kind = "holds key-values that are referred to" if found.is_referring else "holds records only"
                 raise Refused(f"stream {name} {kind}", "choose another name")
-            return Stream(self, found.id)
+            return Stream(self, found.id, partial(self._begin, found.channel, found.id))
 
     def release(self, stream: Stream, numbers: Collection[FileNumber]) -> None:
         """The stream needs nothing in these sealed files any more; durable when it returns. The base moves up to the

@@ -27,31 +27,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from warren.base.environment import Clock, OwningProcess
-from warren.base.ids import ChannelId, Epoch, Lsn, StreamId, lsn_of
+from warren.base.errors import Refused
+from warren.base.ids import ChannelId, Epoch, Lsn, StreamId
 from warren.base.threads import Threads
+from warren.durability.closing_block import WallMarks
 from warren.durability.epoch_file import DurableRecord, EpochFile
 from warren.durability.group_commit import GroupCommit
 from warren.durability.log_file import LogFile
-from warren.durability.timeline import WallMarks
 from warren.files.protocol import Files, join, parent
 from warren.log.disk_reserve import DiskReserve
 from warren.log.file_record import EPOCH, rotated_epoch_name
 from warren.log.log_files import LogFileFactory
 from warren.log.manifest import Manifest
 from warren.log.rotation import Rotation
-from warren.log.settings import LogSettings
-from warren.records.block import BlockDraft, draft
-from warren.records.columns import EntryColumns, NumberColumn, Texts
-from warren.records.format import BlockKind
-from warren.records.small_blocks import body_of_rows
-
-if TYPE_CHECKING:
-    from warren.log.session import Session
+from warren.log.session import EntryRows, Session, draft_rows
+from warren.log.settings import KV_STREAM, LogSettings
+from warren.records.block import BlockDraft
 
 OPEN_BLOCK_BYTES_MAX = 256 << 10
 OPEN_BLOCK_ROWS_MAX = 1 << 14
@@ -88,6 +82,9 @@ class LogWriter:
         self.epoch_file = epoch_file
         self._disk_reserve = disk_reserve
         self._owner = owner
+        self._manifest = manifest
+        self._block_bytes = settings.block_bytes
+        self._session_bytes_max = settings.session_bytes_max
         self._page_cache_bytes = settings.page_cache_bytes
         self._buffers_max = max(1, settings.max_write_buffers)
         self._gathered_max = max(self._buffers_max, settings.gathered_blocks_max)
@@ -102,6 +99,13 @@ class LogWriter:
         self.rotation = Rotation(files, directory, clock, manifest, log_files, self, settings)
 
     # -- sessions ------------------------------------------------------------------------------------------------
+
+    def begin(self, channel: int = 0, stream: StreamId = KV_STREAM) -> Session:
+        """Begin a session on a channel."""
+        if not 0 <= channel < len(self.channels):
+            raise Refused(f"there is no channel {channel}", f"this store has channels 0 … {len(self.channels) - 1}")
+        mixes = stream != KV_STREAM and self._manifest.state.streams[stream].is_referring
+        return Session(self, channel, stream, self._block_bytes, self._session_bytes_max, mixes)
 
     def session_began(self, session: Session) -> None:
         self._owner.check()
@@ -147,6 +151,7 @@ class LogWriter:
         return epoch, session.placed[0].lsn
 
     def wait(self, epoch: Epoch) -> None:
+        """Return when an epoch is durable."""
         self._owner.check()
         self.commit.wait(epoch)
 
@@ -253,12 +258,12 @@ class LogChannel:
         self.first_epoch = self.last_epoch = Epoch(0)
 
     def _note(self, stream: StreamId, offset: int, index: int, count: int, epoch: Epoch) -> Placed:
-        number = self.participant.number
+        block = Lsn(self.participant.first_lsn + offset)
         self.entries += count
         self.first_epoch = self.first_epoch or epoch
         self.last_epoch = epoch
-        self.stream_ends[stream] = lsn_of(number, offset, index + count - 1)
-        return Placed(lsn_of(number, offset), index, count)
+        self.stream_ends[stream] = Lsn(block + index + count - 1)
+        return Placed(block, index, count)
 
 
 class Placed(NamedTuple):
@@ -271,58 +276,6 @@ class Placed(NamedTuple):
     @property
     def lsn(self) -> Lsn:
         return Lsn(self.block + self.entry)
-
-
-@dataclass(slots=True)
-class EntryRows:
-    kinds: list[int] = field(default_factory=list)
-    storages: list[int] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-    undo_prev: list[int] = field(default_factory=list)
-    undo_next: list[int] = field(default_factory=list)
-    size_bytes: int = 0
-
-    def __len__(self) -> int:
-        return len(self.kinds)
-
-    def add(self, kind: int, storage: int, key: bytes, value: bytes, undo_prev: int = 0, undo_next: int = 0) -> None:
-        self.kinds.append(kind)
-        self.storages.append(storage)
-        self.keys.append(key)
-        self.values.append(value)
-        self.undo_prev.append(undo_prev)
-        self.undo_next.append(undo_next)
-        self.size_bytes += len(key) + len(value)
-
-    def extend(self, other: EntryRows) -> None:
-        self.kinds += other.kinds
-        self.storages += other.storages
-        self.keys += other.keys
-        self.values += other.values
-        self.undo_prev += other.undo_prev
-        self.undo_next += other.undo_next
-        self.size_bytes += other.size_bytes
-
-    def columns(self, minors: list[int] | None = None, majors: list[int] | None = None) -> EntryColumns:
-        count = len(self)
-        return EntryColumns(
-            numbers(self.kinds),
-            numbers(self.storages),
-            NumberColumn(count, 0) if majors is None else numbers(majors),
-            NumberColumn(count, 0) if minors is None else numbers(minors),
-            Texts.of_list(self.keys),
-            Texts.of_list(self.values),
-            numbers(self.undo_prev),
-            numbers(self.undo_next),
-        )
-
-
-def numbers(values: list[int]) -> NumberColumn:
-    first = values[0]
-    if values.count(first) == len(values):
-        return NumberColumn(len(values), first)
-    return NumberColumn.of_array(np.array(values, dtype=np.uint64))
 
 
 @dataclass(slots=True)
@@ -341,12 +294,6 @@ class OpenBlock:
     def draft(self) -> BlockDraft:
         is_consecutive = self.minors[-1] - self.first == len(self.minors) - 1
         return draft_rows(self.rows, self.stream, None if is_consecutive else self.minors)
-
-
-def draft_rows(rows: EntryRows, stream: StreamId, minors: list[int] | None = None) -> BlockDraft:
-    """A block of a few rows, whatever their size; without `minors` they follow one another."""
-    body = body_of_rows(rows.kinds, rows.storages, rows.keys, rows.values, rows.undo_prev, rows.undo_next, minors)
-    return draft(BlockKind.ENTRIES, list(body), len(rows), stream)
 
 
 class EpochFileWriter:

@@ -27,6 +27,7 @@ from warren.amqp.content import PERSISTENT, TRANSIENT, Properties, body_of, prop
 from warren.amqp.errors import PeerError, ReplyCode, reply_text
 from warren.amqp.kernels import HAS_EXPIRATION
 from warren.amqp.methods import BasicPublish
+from warren.base.environment import wall_ms
 from warren.base.errors import WarrenError
 from warren.base.messages import Publication
 from warren.broker.auth.permissions import NameRole, Operation, authorize
@@ -35,7 +36,6 @@ from warren.broker.declarations.errors import queue_in
 from warren.broker.errors import QueueDeleted, UnknownQueue
 from warren.broker.getters import Delivery
 from warren.broker.queue_api import SettleCall
-from warren.broker.queue_arguments import wall_ms
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import RouteCache
 from warren.management.overview import shown
@@ -169,7 +169,7 @@ def publish(request: HttpRequest) -> Any:
     routes, clock = RouteCache(vhost), broker.environment.clock
     try:
         target = PublishTargets(vhost, routes, access_of(broker, request.user, vhost)).find(method, b"")
-        (opened,) = special_of(target, [content], HAS_EXPIRATION, routes, clock)
+        (opened,) = special_of(target, [content], HAS_EXPIRATION, routes, clock, reply_name="")
     except PeerError as error:
         raise bad_request(error.what) from error
     route = opened.route

@@ -36,9 +36,9 @@ from warren.log.file_record import FileKind, FileRecord, FileState
 from warren.log.log_files import NumberedFiles, open_record
 from warren.log.pointers import BlockReader, blocks_of, value_at
 from warren.log.read.blocks import valid_ranges
+from warren.log.session import EntryRows
 from warren.log.settings import EntryKind
 from warren.log.store import LogStore
-from warren.log.writer import EntryRows
 from warren.message_store.body_format import BodyPlace
 from warren.records.block import FileIdentity
 from warren.records.columns import EntryColumns

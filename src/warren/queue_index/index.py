@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from warren.base.environment import Clock
@@ -100,18 +101,14 @@ class QueueIndex:
         self, reads: Reads, begin: Callable[[], MessageSession], clock: Clock, stream_lock: StreamLock | None = None
     ) -> None:
         self._reads = reads
-        self._begin = begin
-        self._clock = clock
         self.stream_lock = stream_lock or StreamLock(SystemThreads().condition())
+        self.begin = partial(IndexBatch, begin, clock, self.stream_lock)
 
     @classmethod
     def of(cls, database: Database) -> QueueIndex:
         stream = database.log.stream(MESSAGES, is_referring=True)
         environment = database.log.environment
         return cls(database, stream.begin, environment.clock, StreamLock(environment.threads.condition()))
-
-    def begin(self) -> IndexBatch:
-        return IndexBatch(self._begin, self._clock, self.stream_lock)
 
     def recover(self, place: QueuePlace, newest: Epoch = NOTHING, on_damage: OnDamage | None = None) -> Counters:
         """Counters of a sub-queue, with everything up to `newest`; right after opening the default will do. `is_clean`:

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-import numpy as np
-
 from warren.base.errors import Damage
 from warren.base.ids import Epoch, SequenceId
 from warren.base.messages import QueuePlace, Run, Sizes, Slice
@@ -93,18 +91,14 @@ class Stores:
     persistent: PersistentContents
     transient: TransientContents
     durable_epoch: Callable[[], Epoch]
+    scannable_epoch: Callable[[], Epoch]  # a scan of the index sees what was written up to it; it never moves back
     note_dead: NoteDead = _ignore_dead
-    indexed_epoch: Callable[[], Epoch] | None = None  # None: everything durable is in the index
     report_alive: ReportAlive = _ignore
     note_deleted: Callable[[int], None] = lambda size_bytes: None  # a durable queue with so many bytes is deleted
 
     def is_written(self, run: Run) -> bool:
         """Whether its contents may leave memory: they are durable, or the run is transient."""
         return not run.is_persistent or 0 < run.epoch <= self.durable_epoch()
-
-    def scannable_epoch(self) -> Epoch:
-        """A scan of the index sees what was written up to this epoch; it never moves back."""
-        return self.durable_epoch() if self.indexed_epoch is None else self.indexed_epoch()
 
     def is_scannable(self, run: Run) -> bool:
         """Whether its position may leave memory: a scan finds it again."""
@@ -179,7 +173,7 @@ class ContentReader:
         room = max(self._ahead_bytes_max, requested, in_bulk)
         wanted: list[Slice] = []
         for slice_ in chain([head], following):
-            fits = 0 if slice_.contents is not None else fitting(slice_, len(slice_), room)
+            fits = 0 if slice_.contents is not None else slice_.fitting(len(slice_), room)
             if not fits:
                 break
             wanted.append(Slice(slice_.run, slice_.start, slice_.start + fits, None))
@@ -198,15 +192,3 @@ class ContentReader:
             return self.read(wanted)
         except Damage:
             return self.read(wanted[:1])
-
-
-def fitting(slice_: Slice, count: int, room: int) -> int:
-    """How many of its first `count` messages fit into `room` bytes."""
-    count = min(count, slice_.stop - slice_.start)
-    if slice_.size_bytes <= room:
-        return count
-    sizes = slice_.run.sizes
-    if isinstance(sizes, int):
-        return min(count, room // sizes)
-    ends = np.cumsum(sizes[slice_.start : slice_.start + count], dtype=np.int64)
-    return int(np.searchsorted(ends, room, side="right"))

@@ -1,4 +1,6 @@
-"""Index counters: what the queue index has of one queue: gone messages per run, totals, and the counters row.
+"""Counters of queues: what the index has of one queue, and the bytes of live messages of all.
+
+`IndexCounters`: gone messages per run, totals, and the counters row.
 
     gone       runs with messages that are gone: first sequence id → bitmap
     counters   next, head, count, bytes, delivered_to             written with each dequeue, and every few runs
@@ -6,8 +8,18 @@
 Messages leave in slices; on disk they leave in runs. So each run has a bitmap of gone messages, from the first message
 that goes to the last, which removes the run. A run that goes as a whole never has one.
 
-Invariants: count and bytes are those of persistent messages that are ready or pending. The bitmap of a run that is
-wholly gone stays until the index has applied its removal: a scan, which applies nothing, may return the run until then.
+`AliveBytes` is the size of all messages in queues, ready or pending: one number per sub-queue, summed when it is read.
+Each sub-queue reports after a change, with its queue's lock held. A sub-queue that is restarted in the same place
+replaces its last report. Reports are frequent; reads are rare (a pass of upkeep, a flush of the store), in background
+threads. Summing 100,000 queues took 77 ms once, on a busy machine; no lock is held.
+
+Invariants
+* Count and bytes are those of persistent messages that are ready or pending.
+* The bitmap of a run that is wholly gone stays until the index has applied its removal: a scan, which applies nothing,
+  may return the run until then.
+* A number of `AliveBytes` has one writer at a time, the holder of its queue's lock, and nothing is derived from it
+  before a read. So a report that replaces one takes no lock.
+* Queues are added and removed under the lock. The dict of a queue never changes its size: a new level replaces it.
 """
 
 from __future__ import annotations
@@ -16,8 +28,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from warren.base.ids import Epoch, SequenceId
+from warren.base.ids import Epoch, QueueId, SequenceId
 from warren.base.messages import QueuePlace, Run, Slice
+from warren.base.threads import Condition
 from warren.queue_index.batch import IndexBatch
 from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.row_format import Counters
@@ -112,11 +125,15 @@ class IndexCounters:
         self.unread.clear()
         self.count = self.size_bytes = 0
 
-    def write(self, head: Slice | None, batch: IndexBatch, is_due: bool = True) -> None:
-        """Add the counters row to the batch, if it is due. `head`: the first ready or pending message."""
-        if is_due or self._runs_since_written >= self._counters_every_runs:
-            batch.counters(self._place, self.counters(head, is_clean=False))
-            self._runs_since_written = 0
+    @property
+    def is_due(self) -> bool:
+        """Whether publishes alone have made the counters row old enough to be written again."""
+        return self._runs_since_written >= self._counters_every_runs
+
+    def write(self, head: Slice | None, batch: IndexBatch) -> None:
+        """Add the counters row to the batch. `head`: the first ready or pending message."""
+        batch.counters(self._place, self.counters(head, is_clean=False))
+        self._runs_since_written = 0
 
     def counters(self, head: Slice | None, is_clean: bool) -> Counters:
         first = min(
@@ -132,6 +149,8 @@ class IndexCounters:
             if run.epoch:
                 self._note_dead(run, size_bytes, is_all)
         self._settling = []
+        if not self._ended:
+            return
         scannable, durable = self._stores.scannable_epoch(), self._stores.durable_epoch()
         while self._ended and self._ended[0][0] <= (scannable if len(self._ended) <= ENDED_MAX else durable):
             self.forgotten, first = self._ended.popleft()
@@ -144,3 +163,27 @@ class IndexCounters:
 
 def _run_of(slice_: Slice) -> Run:
     return slice_.run
+
+
+class AliveBytes:
+    def __init__(self, lock: Condition) -> None:
+        self._lock = lock
+        self._by_queue: dict[QueueId, dict[int, int]] = {}  # by level
+
+    def report(self, place: QueuePlace, size_bytes: int) -> None:
+        levels = self._by_queue.get(place.queue)
+        if levels is not None and place.level in levels:
+            levels[place.level] = size_bytes
+            return
+        with self._lock:
+            self._by_queue[place.queue] = {**self._by_queue.get(place.queue, {}), place.level: size_bytes}
+
+    def remove(self, queue: QueueId) -> None:
+        """The queue is deleted, and reports nothing more."""
+        with self._lock:
+            self._by_queue.pop(queue, None)
+
+    def total(self) -> int:
+        with self._lock:
+            queues = list(self._by_queue.values())
+        return sum([sum(levels.values()) for levels in queues])

@@ -68,7 +68,7 @@ from warren.queue_index.batch import NOTHING, IndexBatch
 from warren.queue_index.history_format import DequeueReason
 from warren.queue_index.row_format import FIRST, Counters, cuts
 from warren.queues.backing_queue import Fetched, MessageSizes, TagRange
-from warren.queues.contents import ContentReader, Stores, fitting
+from warren.queues.contents import ContentReader, Stores
 from warren.queues.index_counters import IndexCounters
 from warren.queues.pending_acks import PendingAcks
 from warren.queues.settings import VariableQueueSettings
@@ -385,8 +385,8 @@ class VariableQueue:
         self.index_counters.next = SequenceId(first + len(contents))
         self.rates.published += len(contents)
         self._version += 1
-        if is_persistent:
-            self.index_counters.write(self._oldest(), batch, is_due=False)
+        if is_persistent and self.index_counters.is_due:
+            self.index_counters.write(self._oldest(), batch)
         self._report_alive()
 
     def _embed_below(self, publication: Publication) -> int:
@@ -438,7 +438,7 @@ class VariableQueue:
         if is_redelivered:
             count = min(count, delivered_to - head.first)
         if bytes_max is not None:
-            count = fitting(head, count, max(0, bytes_max)) or (1 if is_first else 0)
+            count = head.fitting(count, max(0, bytes_max)) or (1 if is_first else 0)
             if not count:
                 return None
         contents = None

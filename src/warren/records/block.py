@@ -14,6 +14,7 @@ from typing import NamedTuple
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import Epoch, Incarnation, StreamId, TimelineId
 from warren.records.format import (
+    ALIGNMENT_BYTES,
     BLOCK_BYTES_MAX,
     CHECKED_FROM,
     CHECKSUM,
@@ -24,7 +25,6 @@ from warren.records.format import (
     BlockKind,
     BlockVerdict,
     crc32,
-    padded,
 )
 
 Buffer = bytes | bytearray | memoryview
@@ -105,7 +105,7 @@ def draft(kind: BlockKind, pieces: list[Buffer], entries: int = 0, stream: Strea
         raise Misuse(
             f"a block of {size} bytes is over the limit of {BLOCK_BYTES_MAX}: readers would reject it", "split it"
         )
-    if padding := padded(size) - size:
+    if padding := -size % ALIGNMENT_BYTES:
         pieces = [*pieces, bytes(padding)]
     checksum = 0
     for piece in pieces:
@@ -141,7 +141,7 @@ def require_known_format(header: Header, path: str) -> None:
 def _is_whole(view: memoryview, header: Header, offset: int) -> bool:
     size = header.body_bytes
     start = offset + HEADER.size
-    if size > BLOCK_BYTES_MAX or size & 7 or start + size > len(view):
+    if size > BLOCK_BYTES_MAX or size % ALIGNMENT_BYTES or start + size > len(view):
         return False
     body = crc32(view[start : start + size])
     return crc32(view[offset + CHECKED_FROM : start], body) == header.checksum

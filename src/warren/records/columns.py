@@ -12,7 +12,7 @@ and take no bytes for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -182,9 +182,6 @@ class EntryColumns:
             self.undo_next.part(start, stop),
             None if self.epochs is None else self.epochs.part(start, stop),
         )
-
-    def with_versions(self, majors: NumberColumn, minors: NumberColumn) -> EntryColumns:
-        return replace(self, majors=majors, minors=minors)
 
     def split(self, bytes_max: int) -> Iterator[EntryColumns]:
         """Parts with at most `bytes_max` bytes of keys and values (a single larger entry is a part of its own). Each

@@ -14,7 +14,16 @@ from warren.base.errors import Damage, Refused
 from warren.base.ids import StreamId
 from warren.records.block import BlockDraft, Buffer, Header, draft
 from warren.records.columns import WIDTHS, EntryColumns, NumberColumn, Texts
-from warren.records.format import BODY_HEAD, COLUMN, COLUMNS_MAX, HEADER, BlockKind, ColumnTag, Encoding, padded
+from warren.records.format import (
+    ALIGNMENT_BYTES,
+    BODY_HEAD,
+    COLUMN,
+    COLUMNS_MAX,
+    HEADER,
+    BlockKind,
+    ColumnTag,
+    Encoding,
+)
 
 _IGNORABLE_FROM = 128
 
@@ -87,7 +96,7 @@ def read_entries(view: memoryview, header: Header) -> EntryColumns:
             raise Damage(f"column {tag} of a block does not fit its body", offset=header.offset)
         rows = header.entries + (tag in (ColumnTag.KEY_OFFSETS, ColumnTag.VALUE_OFFSETS))
         columns[tag] = _decode(body[at : at + size], encoding, width, base, rows, columns, header)
-        at += padded(size)
+        at += size + -size % ALIGNMENT_BYTES
     return _assemble(columns, body[heap_at:], header)
 
 
@@ -114,7 +123,8 @@ def _encode(tag: int, numbers: NumberColumn, entries: EntryColumns) -> tuple[byt
         raw = np.ascontiguousarray(numbers.deltas)
         size = raw.nbytes
         descriptor = COLUMN.pack(tag, Encoding.OFFSET, raw.itemsize, 0, size, numbers.base)
-        return descriptor, [raw.data.cast("B"), bytes(padded(size) - size)], padded(size)
+        padding = -size % ALIGNMENT_BYTES
+        return descriptor, [raw.data.cast("B"), bytes(padding)], size + padding
     if numbers.step:
         step = numbers.step.to_bytes(8, "little", signed=True)
         return COLUMN.pack(tag, Encoding.SEQUENCE, 0, 0, 8, numbers.base), [step], 8

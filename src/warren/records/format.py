@@ -93,10 +93,6 @@ class Encoding(IntEnum):
     SAME_AS = 3  # the column whose tag is `base`
 
 
-def padded(size: int) -> int:
-    return (size + 7) & ~7
-
-
 class BlockVerdict(Enum):
     GOOD = "good"
     EMPTY = "empty"

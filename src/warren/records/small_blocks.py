@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from typing import final
 
-from warren.records.format import BODY_HEAD, COLUMN, ColumnTag, Encoding, padded
+from warren.records.format import ALIGNMENT_BYTES, BODY_HEAD, COLUMN, ColumnTag, Encoding
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _KIND = int(ColumnTag.KIND)
@@ -67,7 +67,7 @@ def read_few(head: bytes, entries: int, body_bytes: int) -> FewRows | None:
         if numbers is None or at + size > heap_at:
             return None
         columns[tag] = numbers
-        at += padded(size)
+        at += size + -size % ALIGNMENT_BYTES
     for tag in _REQUIRED:
         if tag not in columns:
             return None
@@ -175,4 +175,4 @@ def _written(tag: int, base: int, deltas: list[int], largest: int) -> tuple[byte
     width = 1 if largest < 1 << 8 else 2 if largest < 1 << 16 else 4 if largest < 1 << 32 else 8
     raw = array(_CODES[width], deltas).tobytes()
     size = len(raw)
-    return COLUMN.pack(tag, _OFFSET, width, 0, size, base), raw + bytes(padded(size) - size)
+    return COLUMN.pack(tag, _OFFSET, width, 0, size, base), raw + bytes(-size % ALIGNMENT_BYTES)

@@ -23,11 +23,10 @@ from warren.amqp.content import DIRECT_REPLY_TO, Properties, properties_of, with
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.kernels import HAS_DIRECT_REPLY, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID
 from warren.amqp.methods import BasicPublish
-from warren.base.environment import Clock
+from warren.base.environment import Clock, wall_ms
 from warren.broker.auth.permissions import Access, AccessRefused, NameRole, Operation, Right, authorize, authorize_topic
 from warren.broker.exchanges.routing import without_blind
 from warren.broker.exchanges.simple import BadCopies, InternalExchange, UnknownExchange
-from warren.broker.queue_arguments import wall_ms
 from warren.broker.request_batch import Route, RouteCache
 from warren.broker.vhost import Vhost
 

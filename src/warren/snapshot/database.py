@@ -45,7 +45,6 @@ from warren.log.manifest import Change, set_change
 from warren.log.pointers import Pointer, PointerReader, is_pointer
 from warren.log.read.scan import LogInput
 from warren.log.read.tail import LogTail, TailBlock
-from warren.log.session import Session
 from warren.log.settings import LogSettings
 from warren.log.store import LogStore
 from warren.snapshot.apply import VersionApply
@@ -53,8 +52,7 @@ from warren.snapshot.latest_view import LatestViewBuilder
 from warren.snapshot.puller.protocol import PullerConfig, ReflectionClient, ReflectionControl, ViewedStore
 from warren.snapshot.reflection import APPLIED_HERE, Mode, PullFeed, Reflection, ReflectionSettings, make_feed
 from warren.snapshot.store import MINOR_MAX, Applied, ReadView, SnapshotStore, StoreView
-from warren.snapshot.tables.bulk import BulkLoader, TableMaker
-from warren.snapshot.tables.jobs import SyncJobs
+from warren.snapshot.tables.bulk import BulkLoader, SyncJobs, TableMaker
 from warren.snapshot.version_buffer.buffer import VersionBuffer
 from warren.snapshot.version_buffer.memory_buffer import MemoryBuffer
 from warren.workers.tasks import Progress
@@ -143,6 +141,7 @@ class Database:
     ) -> None:
         self.directory = directory
         self.log = log
+        self.begin = log.begin  # a session of key-values
         self._settings = settings
         self._environment = environment
         self._open_store = open_store
@@ -216,9 +215,6 @@ class Database:
         return database
 
     # -- writing and reading -------------------------------------------------------------------------------------
-
-    def begin(self, channel: int = 0) -> Session:
-        return self.log.begin(channel)
 
     def view(self) -> ReadView:
         """A view of the state as of the safe snapshot version."""

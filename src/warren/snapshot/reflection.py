@@ -7,7 +7,7 @@
     push            the leader of the commit adds the epoch's blocks to the buffer before the commit returns
     push-threaded   it leaves the epoch's bytes in a queue, and the reflection thread adds them
     watch           another process watches the log's directory and reads the files; no feed here           (puller)
-    spark           tables are made by Spark on request (tables/jobs); pulled only where a read needs the latest state
+    spark           tables are made by Spark on request (tables/bulk); pulled only where a read needs the latest state
 
 Pulling couples least: the log calls one wake-up, and the bytes wait in the page cache. Pushing reads nothing, and holds
 the bytes of an epoch in memory until they are added. All feeds deliver the same blocks (a test compares).

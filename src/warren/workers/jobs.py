@@ -10,7 +10,7 @@ A worker may die: its lease expires, and what it has written is discarded, at th
 again. Leases are in the owner's memory, so none outlives it. Names are not given twice.
 
 Single-threaded: the owner calls with its lock held. Only `is_active` may be called without it.
-Elsewhere: what a request says, how a result is committed (log/compaction/handover, snapshot/tables/jobs).
+Elsewhere: what a request says, how a result is committed (log/compaction/handover, snapshot/tables/bulk).
 """
 
 from __future__ import annotations

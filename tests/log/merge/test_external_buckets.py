@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from warren.log.merge.external import Bucket, bucket_of, newest_values
 from warren.log.merge.merge import merge
 from warren.log.merge.pool import Strings, joined_strings
+from warren.log.session import EntryRows
 from warren.log.settings import EntryKind
-from warren.log.writer import EntryRows
 from warren.records.columns import EntryColumns, NumberColumn, Texts
 
 KEYS = st.binary(max_size=20) | st.binary(min_size=250, max_size=270)
@@ -48,8 +48,8 @@ def columns(entries: list[tuple[EntryKind, int, bytes, bytes]], first: int) -> E
     for kind, storage, key, value in entries:
         rows.add(kind, storage, b"" if kind is EntryKind.CLEAR_STORAGE else key, value)
     created = rows.columns(minors=list(range(first, first + len(entries))))
-    created = created.with_versions(NumberColumn.constant(created.count, 1), created.minors)
-    return replace(created, epochs=NumberColumn.constant(created.count, 1))
+    ones = NumberColumn.constant(created.count, 1)
+    return replace(created, majors=ones, epochs=ones)
 
 
 def plain(batches: list[EntryColumns]) -> list[tuple[int, bytes, bytes, int]]:

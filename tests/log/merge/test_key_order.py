@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.log.merge_model import KEYS
 from warren.log.merge import key_order as module
-from warren.log.merge.key_order import KeyPosition, KeyRanges, KeyWords, key_order, squeeze
+from warren.log.merge.key_order import KeyPosition, KeyRanges, KeyWords, squeeze
 from warren.log.merge.pool import Strings
 from warren.records.columns import NumberColumn, Texts
 
@@ -90,7 +90,7 @@ def test_a_mebibyte_key_among_short_ones_needs_memory_for_itself_only() -> None:
     words = words_of(named)
     tracemalloc.start()
     try:
-        found = key_order(words)
+        found = KeyRanges(words).order(0)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -108,11 +108,11 @@ def test_many_rows_take_the_same_way() -> None:
 
 def test_only_the_requested_rows_are_ordered() -> None:
     words = words_of([(0, b"d"), (0, b"c"), (0, b"b"), (0, b"a"), (0, b"c")], rows=[4, 0, 3, 1])
-    assert key_order(words).rows.tolist() == [3, 4, 1, 0]
+    assert KeyRanges(words).order(0).rows.tolist() == [3, 4, 1, 0]
 
 
 def test_no_keys_have_an_order_too() -> None:
-    found = key_order(words_of([]))
+    found = KeyRanges(words_of([])).order(0)
     assert (found.rows.tolist(), found.starts.tolist()) == ([], [])
 
 

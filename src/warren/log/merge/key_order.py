@@ -228,10 +228,6 @@ class KeyRanges:
         return _ordered(self._words.some(members), self._values[members], self._place)
 
 
-def key_order(words: KeyWords) -> KeyOrder:
-    return KeyRanges(words).order(0)
-
-
 def _ordered(words: KeyWords, values: U64, place: KeyPosition | None) -> KeyOrder:
     order, is_new = _sorted(values)
     for turn in range(_ROUNDS_MAX):

@@ -27,10 +27,9 @@ from typing import Protocol
 
 from warren.base.errors import Damage, Gone, Refused
 from warren.base.ids import Epoch, FileNumber
-from warren.durability.closing_block import read_closing
+from warren.durability.closing_block import epoch_at, read_closing
 from warren.durability.epoch_file import DurableRecord
 from warren.durability.log_file import FileEnd
-from warren.durability.timeline import epoch_at
 from warren.files.protocol import Files, join
 from warren.log.file_record import MANIFEST, FileKind, FileRecord, FileState
 from warren.log.log_files import horizon_if_gone, open_record

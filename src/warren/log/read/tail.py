@@ -40,8 +40,8 @@ from warren.log.read.blocks import BlockCursor, readable_ranges, trust
 from warren.log.read.parts import last_within
 from warren.log.read.read_only import ReadOnlyLog, open_for_reading
 from warren.log.retention import check_not_gone
+from warren.log.session import EntryRows, numbers
 from warren.log.settings import KV_STREAM, EntryKind
-from warren.log.writer import EntryRows, numbers
 from warren.records.block import Header, check_block
 from warren.records.columns import EntryColumns, NumberColumn
 from warren.records.entries import read_entries

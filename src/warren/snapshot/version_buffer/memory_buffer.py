@@ -37,7 +37,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import numpy as np
 
@@ -121,18 +120,12 @@ class MemoryRuns:
         self._large.append(whole)
 
 
-class TakenEntriesOwner(Protocol):
-    """The buffer that a range was taken from."""
-
-    def end(self, taken: MemoryTakenEntries, is_done: bool) -> None: ...
-
-
 class MemoryTakenEntries:
     """Is a `TakenEntries`: batches in memory, and files up to a row, read as one ordered sequence."""
 
     def __init__(
         self,
-        home: TakenEntriesOwner,
+        home: MemoryBuffer,
         memory: MemoryRuns,
         files: Sequence[BufferFile],
         stops: Sequence[int],

@@ -11,7 +11,7 @@ from tools.simulator.volatile_store import VolatileTables
 from warren.base.errors import Locked, Refused
 from warren.snapshot.database import Database
 from warren.snapshot.reflection import Mode
-from warren.snapshot.tables.jobs import SyncJobs
+from warren.snapshot.tables.bulk import SyncJobs
 from warren.snapshot.tables.tasks import TableResult, TableTask
 
 SECONDS = 60.0

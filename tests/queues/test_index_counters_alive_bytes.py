@@ -11,7 +11,7 @@ import pytest
 
 from warren.base.ids import QueueId
 from warren.base.messages import QueuePlace
-from warren.broker.counters import AliveBytes
+from warren.queues.index_counters import AliveBytes
 
 
 @pytest.fixture

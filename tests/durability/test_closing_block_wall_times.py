@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.base.ids import Epoch
-from warren.durability.timeline import MARK_INTERVAL_NS, WallMarks, epoch_at
+from warren.durability.closing_block import MARK_INTERVAL_NS, WallMarks, epoch_at
 from warren.testing.fakes import START_WALL_NS, ManualClock
 
 
