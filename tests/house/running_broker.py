@@ -62,7 +62,8 @@ class RunningBroker:
         return [f"{route['method']} {route['path']} ({route['tag']})" for route in self.get("/api")]
 
     def http_fields(self) -> list[str]:
-        paths = [route["path"] for route in self.get("/api") if "{" not in route["path"] and route["path"] != "/"]
+        read = [route["path"] for route in self.get("/api") if route["method"] == "GET"]
+        paths = [path for path in read if "{" not in path and path != "/"]
         node = self.get("/api/nodes")[0]["name"]
         paths += ["/api/queues/%2F/pinned", "/api/vhosts/%2F", f"/api/nodes/{node}", "/api/aliveness-test/%2F"]
         names = [f"{path} {key}" for path in paths for key in keys_of(self.get(path))]

@@ -86,9 +86,11 @@ SHOWN = {
 
 
 def walk(node: str, port: int) -> dict[str, str]:
-    """Every route below /api/, with its names filled in: a path by what stands for it in the answers."""
+    """Every route that reads below /api/, with its names filled in: a path by what stands for it in the answers. Routes
+    below /api/warren/ are not RabbitMQ's: tests/management/test_control.py."""
     found = {}
-    for route in (each for each in ROUTES if each.path.startswith("/api/")):
+    read = [each for each in ROUTES if each.method == "GET" and each.path.startswith("/api/")]
+    for route in (each for each in read if not each.path.startswith("/api/warren/")):
         for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
             path = route.path.format(vhost=encoded, name=QUEUE, node=node, port=port, protocol="amqp")
             found[f"{route.path} {vhost}".strip()] = path

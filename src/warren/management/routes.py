@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-from warren.management import health
+from warren.management import control, health
 from warren.management import overview as queues
 from warren.management import overview as server
 from warren.management.health import aliveness
@@ -80,4 +80,5 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get(f"{_CHECKS}/ready-to-serve-clients", AccessRule.ANY_USER, health.in_service),
     _get(f"{_CHECKS}/node-is-quorum-critical", AccessRule.MANAGEMENT, health.quorum_critical),
     _get(f"{_CHECKS}/node-is-mirror-sync-critical", AccessRule.MANAGEMENT, health.quorum_critical),
+    *control.ROUTES,
 )

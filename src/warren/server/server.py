@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -89,6 +90,7 @@ class Server:
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: asyncio.Server | None = None
+        self._address: tuple[str, int] | None = None  # of the listener, once it was bound
         self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
@@ -102,17 +104,27 @@ class Server:
         )
         self.monitor.begin(self._loop)
         self.clean_up(self.vhosts.warm_up)
-        host, port = self._listener.sockets[0].getsockname()[:2]
-        return host, port
+        self._address = self._listener.sockets[0].getsockname()[:2]
+        return self._address
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Stop listening, close connections, then cut off those that stay open."""
         self.vhosts.close_soon()
+        await self._disconnect(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
+        self.monitor.stop()
+        self._run_scheduled()
+        self._has_stopped = True
+        is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
+        for pool in (self._login_pool, self._pool):
+            shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
+            await self.loop.run_in_executor(None, shut)
+
+    async def _disconnect(self, seconds: float) -> None:
         if self._listener is not None:
             self._listener.close()
+            self._listener = None
         for connection in list(self.connections):
             connection.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, "CONNECTION_FORCED - broker is stopping"))
-        seconds = self.settings.drain_seconds if drain_seconds is None else drain_seconds
         deadline = self.loop.time() + seconds
         while self.connections and self.loop.time() < deadline:
             await asyncio.sleep(0.02)
@@ -121,13 +133,34 @@ class Server:
                 connection.transport.abort()
         while self.connections:
             await asyncio.sleep(0)
-        self.monitor.stop()
-        self._run_scheduled()
-        self._has_stopped = True
-        is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
-        for pool in (self._login_pool, self._pool):
-            shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
-            await self.loop.run_in_executor(None, shut)
+
+    async def suspend(self) -> None:
+        """Stop listening and close all connections. Everything else continues, until `resume` or `stop`."""
+        await self._disconnect(self.settings.drain_seconds)
+
+    async def resume(self) -> None:
+        """Listen again at the same address."""
+        assert self._address is not None, "it was started"
+        if self._listener is None:
+            host, port = self._address
+            connect = partial(ServerConnection, self)
+            self._listener = await self.loop.create_server(connect, host, port, backlog=BACKLOG)
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._address is not None and self._listener is None
+
+    async def set_disk_free_min(self, size_bytes: int) -> None:
+        """Free space below it blocks publishers, at once and until the process ends."""
+        self.settings = replace(self.settings, disk_free_min_bytes=size_bytes)
+        self.monitor.check()
+
+    async def set_memory_limit(self, process_bytes: int, messages_bytes: int) -> None:
+        """More resident memory blocks publishers, at once and until the process ends; messages are paged out above
+        their part of it."""
+        self.vhosts.monitor.set_limit(messages_bytes)
+        self.monitor.set_process_limit(process_bytes)
+        self.monitor.check()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
