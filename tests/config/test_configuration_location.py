@@ -13,7 +13,7 @@ from warren.catalog.database import SqlitePlace
 from warren.catalog.postgres import PostgresPlace
 from warren.catalog.settings import CatalogSettings
 from warren.config.configuration import CatalogLocation, catalog_settings, resolve_location
-from warren.config.options import default_data_directory
+from warren.config.data_directory import default_data_directory
 from warren.files.environment import Environment
 from warren.log.settings import LogSettings
 from warren.snapshot.database import Database

@@ -15,7 +15,6 @@ import importlib
 import json
 import sys
 import tempfile
-import tomllib
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ import typer.main
 
 import warren
 from tests.house.running_broker import RunningBroker, keys_of, publish_some, running_broker
-from tests.house.source_tree import ROOT, SRC, modules_under
+from tests.house.source_tree import SRC, modules_under
 from warren.amqp.methods import METHODS
 from warren.base import errors
 from warren.base.errors import Damage, WarrenError
@@ -128,9 +127,7 @@ def _members(kind: type) -> list[str]:
 
 
 def commands() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    script: str = project["project"]["scripts"]["warren"]
-    app = importlib.import_module(script.partition(":")[0]).app
+    app = importlib.import_module("warren.cli.main").app
     return list(_below(typer.main.get_command(app), "warren"))
 
 

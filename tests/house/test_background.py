@@ -21,6 +21,7 @@ CALLER = "the exception is raised in the thread that waits for the result"
 
 POLICY: dict[str, str] = {
     "embedded/database.py": "awaited by the caller",
+    "app/control.py": CALLER,
     "app/lifecycle.py": "any exception of the watching task ends the process",
     "embedded/queues_async.py": "a future or an event of the caller's own loop; a closed loop is handled",
     "base/threads.py": "`BackgroundLoop` runs a BackgroundTask; `together` raises in its caller",

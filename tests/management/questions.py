@@ -86,12 +86,14 @@ SHOWN = {
 
 
 def walk(node: str, port: int) -> dict[str, str]:
-    """Every route below /api/ that reads, with its names filled in: a path by what stands for it in the answers."""
+    """Every route below /api/ that reads, with its names filled in: a path by what stands for it in the answers. Routes
+    below /api/warren/ are not RabbitMQ's: tests/management/test_control.py."""
     found = {}
     names = {"name": QUEUE, "node": node, "port": port, "protocol": "amqp", "component": "policy"}
     names |= {"user": "management-in", "limit": "max-channels", "exchange": "amq.topic"}
     names |= {"source": "amq.default", "destination": QUEUE, "properties_key": QUEUE}
-    for route in (each for each in ROUTES if each.path.startswith("/api/") and each.method == "GET"):
+    read = [each for each in ROUTES if each.method == "GET" and each.path.startswith("/api/")]
+    for route in (each for each in read if not each.path.startswith("/api/warren/")):
         for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
             path = route.path.format(vhost=encoded, **names)
             found[f"{route.path} {vhost}".strip()] = path

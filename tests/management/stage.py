@@ -54,6 +54,39 @@ AMQP = Listener("amqp", "127.0.0.1", 5672)
 
 
 @dataclass
+class StageControl:
+    """Records what is requested: there is no server whose clients could be suspended."""
+
+    requested: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def stop(self) -> None:
+        self.requested.append(("stop",))
+
+    def suspend_clients(self) -> None:
+        self.requested.append(("suspend",))
+
+    def resume_clients(self) -> None:
+        self.requested.append(("resume",))
+
+    def set_memory_limit(self, absolute: str | None, relative: float | None) -> int:
+        self.requested.append(("memory", absolute, relative))
+        return 1
+
+    def set_disk_limit(self, absolute: str | None, relative: float | None) -> int:
+        self.requested.append(("disk", absolute, relative))
+        return 1
+
+    def set_log_level(self, category: str, level: str) -> None:
+        self.requested.append(("level", category, level))
+
+    def reopen_log(self) -> None:
+        self.requested.append(("reopen",))
+
+    def environment(self) -> dict[str, dict[str, str]]:
+        return {"Running": {"a": "b"}}
+
+
+@dataclass
 class StageRunning:
     """Is a `Running`, of which tests change what they are about."""
 
@@ -76,6 +109,7 @@ class StageRunning:
     is_draining: bool = False
     connection_count: int = 3
     channel_count: int = 5
+    control: StageControl = field(default_factory=StageControl)
 
 
 class ManagementStage:

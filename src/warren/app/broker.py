@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from warren import __version__
+from warren.app.control import ServerControl
 from warren.base.environment import Random
 from warren.base.errors import OutOfRoom
 from warren.broker.auth.administration import Administration
@@ -92,8 +93,8 @@ class Broker:
         self.version = __version__
         self.node = f"warren@{platform.node().partition('.')[0] or 'localhost'}"
         self.started_ns = environment.clock.wall_ns()
-        self.listeners: Sequence[Listener] = ()
-        self.is_draining = False
+        self._listeners: Sequence[Listener] = ()
+        self._is_stopping = False
         self._queues = queues
         self._control = control
         settings, counts = configuration.server, self.counts
@@ -101,6 +102,22 @@ class Broker:
         self.administration = Administration(
             queues.catalog, queues.vhosts, environment.threads, self.server.update_access
         )
+        self.control = ServerControl(self.server, configuration)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_stopping or self.server.is_suspended
+
+    @property
+    def listeners(self) -> Sequence[Listener]:
+        return () if self.server.is_suspended else self._listeners
+
+    @listeners.setter
+    def listeners(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+
+    def begin_draining(self) -> None:
+        self._is_stopping = True
 
     @property
     def catalog(self) -> Catalog:
@@ -112,11 +129,11 @@ class Broker:
 
     @property
     def settings(self) -> ServerSettings:
-        return self.configuration.server
+        return self.server.settings
 
     @property
     def memory_limit_bytes(self) -> int:
-        return self.configuration.memory_limit_bytes
+        return self.control.memory_limit_bytes
 
     @property
     def alarms(self) -> list[Alarm]:

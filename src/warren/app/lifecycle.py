@@ -32,10 +32,12 @@ import uvloop
 
 from warren.app import event_log
 from warren.app.broker import Broker
+from warren.app.control import ServerControl
 from warren.app.service_manager import ServiceManager
 from warren.base.build import mode
 from warren.base.errors import Refused
 from warren.config.configuration import Configuration
+from warren.config.data_directory import SOCKET
 from warren.files.atomic import replace
 from warren.files.protocol import join
 from warren.management import http_server
@@ -65,7 +67,6 @@ def raise_limit(half_open_max: int) -> int:
     return soft
 
 
-SOCKET = "warren.sock"
 GENERATION_0 = 50_000  # new objects between two collections of the youngest generation
 GENERATIONS_1_2 = (20, 50)
 SWITCH_SECONDS = 0.0001  # about how long a thread that returns from the disk waits for the interpreter
@@ -174,7 +175,7 @@ async def _serve(
 
 
 class Shutdown:
-    """Whether the broker stops, and how fast: signals, and failures of the log."""
+    """Whether the broker stops, and how fast: signals, a command, and failures of the log."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, manager: ServiceManager) -> None:
         self.has_begun = asyncio.Event()
@@ -198,6 +199,11 @@ class Shutdown:
                 self._loop.remove_signal_handler(each)
         self.has_begun.set()
 
+    def _check_command(self, control: ServerControl) -> None:
+        if control.is_stop_requested and not self.has_begun.is_set():
+            _LOG.info("stopping: draining clients", extra={"facts": {"command": "stop"}})
+            self.has_begun.set()
+
     def _failed(self) -> None:
         self.is_urgent.set()
         self.has_begun.set()
@@ -212,6 +218,7 @@ class Shutdown:
                 if manager.watchdog_seconds and self._loop.time() - notified_at >= manager.watchdog_seconds:
                     manager.alive()
                     notified_at = self._loop.time()
+                self._check_command(broker.control)
         except Exception as error:  # otherwise a later failure of the log would go unnoticed
             broker.server.fail(error)
         _LOG.critical("log failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
@@ -248,7 +255,7 @@ class LoopCallbacks:
 
 async def _drain(broker: Broker, shutdown: Shutdown) -> None:
     """Close the clients' connections and wait for them, unless the shutdown is urgent."""
-    broker.is_draining = True
+    broker.begin_draining()
     seconds = broker.settings.drain_seconds
     draining = asyncio.ensure_future(broker.server.stop(seconds))
     urgent = asyncio.ensure_future(shutdown.is_urgent.wait())

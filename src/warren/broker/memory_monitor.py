@@ -56,6 +56,11 @@ class MemoryMonitor:
         self._by_queue: dict[QueueId, int] = {}
         self._stuck_bytes = 0.0  # that could not be paged
 
+    def set_limit(self, limit_bytes: int) -> None:
+        """In effect at the next check; what could not be paged is tried again."""
+        self.limit_bytes = limit_bytes
+        self._stuck_bytes = 0.0
+
     def set_used(self, queue: QueueId, ram_bytes: int) -> None:
         """Memory of a queue's messages."""
         with self._lock:

@@ -2,6 +2,7 @@
 
     0   good                        16   damage was found, or something could not be repaired
     1   the disk failed or is full  64   wrong usage: an unknown option, no such directory, a directory in use
+        (doctor: a problem was found)      (ctl has the codes of rabbitmqctl)
 
 A `WarrenError` is a sentence and a hint on stderr, never a traceback; a traceback is a defect of Warren. A command
 imports its modules when it runs, so that `warren --help` stays quick.
@@ -18,7 +19,7 @@ import typer
 from warren import __version__
 from warren.base.build import mode
 from warren.base.errors import Damage, DiskFailure, InternalError, OutOfRoom, WarrenError
-from warren.cli import admin, demo, log_fix, log_show, pipeline, serve
+from warren.cli import admin, demo, log_fix, log_show, pipeline, serve, status
 from warren.cli.bench import add_bench
 
 GOOD = 0
@@ -57,6 +58,7 @@ def warren(
 
 
 log = typer.Typer(name="log", help="Inspect, verify, repair and compact a log directory.", no_args_is_help=True)
+app.callback(invoke_without_command=True)(status.show_version)
 app.add_typer(log)
 log.command("inspect")(log_show.inspect)
 log.command("verify")(log_fix.verify)
@@ -67,6 +69,10 @@ log.command("follow")(log_show.follow)
 app.command("compact")(admin.compact)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
+app.command("status")(status.status)
+app.command("doctor")(status.doctor)
+ctl_settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+app.command("ctl", context_settings=ctl_settings)(status.ctl)
 add_bench(app)
 app.add_typer(admin.reflection)
 app.add_typer(pipeline.pipeline)

@@ -30,10 +30,10 @@ from warren.base.errors import Misuse, WarrenError
 from warren.catalog.database import place_of
 from warren.catalog.settings import CatalogSettings
 from warren.catalog.sql import SqlPlace, is_connect_string
+from warren.config.data_directory import default_data_directory
 from warren.config.options import (
     OPTIONS,
     OptionValues,
-    default_data_directory,
     merged,
     read_environment,
     read_keys,

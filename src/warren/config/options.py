@@ -665,17 +665,6 @@ def store_directory(data_dir: str | None, store_dir: str | None, no_data_dir: bo
     return directory_path(data_dir)
 
 
-def default_data_directory(environment: Mapping[str, str]) -> str:
-    """The data directory if no flag names one."""
-    if named := environment.get("WARREN_DATA_DIR"):
-        return named
-    if shared := environment.get("XDG_DATA_HOME"):
-        return join(shared, "warren")
-    if home := environment.get("HOME"):
-        return join(home, ".local", "share", "warren")
-    raise Misuse("no directory was given, and HOME is not set", "name one with --data-dir")
-
-
 def directory_path(path: str | PathLike[str]) -> str:
     """A directory named by a program, a flag or a variable, where no shell has expanded `~`. Empty is refused."""
     try:

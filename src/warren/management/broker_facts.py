@@ -24,7 +24,7 @@ import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from warren.base.errors import WarrenError
 from warren.base.ids import Epoch, QueueId, VhostId
@@ -43,9 +43,13 @@ from warren.catalog.users import UserRow
 from warren.files.environment import Environment
 from warren.files.protocol import Files
 from warren.queues.backing_queue import MessageSizes
+from warren.server.alarms import resident_bytes
 from warren.server.authentication import Login
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
+
+if TYPE_CHECKING:
+    from warren.management.control import BrokerControl
 
 
 class Alarm(StrEnum):
@@ -147,6 +151,9 @@ class BrokerView(Protocol):
 
     @property
     def channel_count(self) -> int: ...
+
+    @property
+    def control(self) -> BrokerControl: ...
 
 
 _NEVER = Epoch(0)
@@ -266,7 +273,6 @@ def _at_work(handle: QueueHandle) -> QueueNumbers:
 
 
 _PROC = "/proc/self"
-_STATUS_BYTES_MAX = 16 << 10
 
 
 class ProcessFacts(NamedTuple):
@@ -277,14 +283,4 @@ class ProcessFacts(NamedTuple):
 
 def process_facts(files: Files) -> ProcessFacts:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return ProcessFacts(_resident_bytes(files), len(files.list(f"{_PROC}/fd")), soft)
-
-
-def _resident_bytes(files: Files) -> int:
-    file = files.open(f"{_PROC}/status")
-    try:
-        status = file.read_at(0, _STATUS_BYTES_MAX).decode(errors="replace")
-    finally:
-        file.close()
-    line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0 kB")
-    return int(line.split()[1]) * 1024
+    return ProcessFacts(resident_bytes(files), len(files.list(f"{_PROC}/fd")), soft)

@@ -8,7 +8,8 @@ While a reason is active, publishing connections are not read; with some reasons
     cleanup   garbage has paused publishers for a second       until upkeep has caught up         connection.blocked
     history   the disk is short of space, history is purged    until the purge has ended
     disk      there is little free disk space                  until there is more                connection.blocked
-    memory    memory is full of unacked messages               until consumers settle             connection.blocked
+    memory    memory is full of unacked messages, or the       until consumers settle             connection.blocked
+              process exceeds the limit of a command
 
 Consumers are never paused. A connection that publishes and consumes counts as a publisher: as in RabbitMQ nothing is
 read from it, so clients use one connection for each.
@@ -31,6 +32,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from warren.amqp.errors import PeerError
+from warren.files.protocol import Files
 from warren.server.event_lines import CONNECTION_LOG, client_facts
 
 if TYPE_CHECKING:
@@ -72,6 +74,21 @@ class PublisherPressure:
         return [reason for reason in BLOCKED if reason in self._reasons]
 
 
+_PROCESS_STATUS: Final = "/proc/self/status"
+_STATUS_BYTES_MAX: Final = 16 << 10
+
+
+def resident_bytes(files: Files) -> int:
+    """Memory of this process."""
+    file = files.open(_PROCESS_STATUS)
+    try:
+        status = file.read_at(0, _STATUS_BYTES_MAX).decode(errors="replace")
+    finally:
+        file.close()
+    line = next((line for line in status.splitlines() if line.startswith("VmRSS:")), "VmRSS: 0 kB")
+    return int(line.split()[1]) * 1024
+
+
 TICK_SECONDS: Final = 0.5
 DELIVERY_TICKS: Final = 2
 DISK_SHARE: Final = 8  # disk space is checked again after publishes of this share of the free-space limit
@@ -101,6 +118,7 @@ class ResourceMonitor:
         self._paging = background.task("paging", "messages are not moved from memory to disk")
         self._disk = background.task("disk-watch", "free disk space is not watched")
         self._garbage = background.task("garbage-watch", "garbage does not slow down publishers")
+        self._process_bytes_max: int | None = None  # resident memory; None: not limited by a command
         self._yielding: tuple[int, int] | None = None  # while the disk is short: purges begun by then, and the time
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,6 +128,15 @@ class ResourceMonitor:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+
+    def set_process_limit(self, resident_bytes: int) -> None:
+        """The memory alarm is also set while the process has more resident memory."""
+        self._process_bytes_max = resident_bytes
+
+    def check(self) -> None:
+        """Memory and disk space now, as after a change of their limits."""
+        self._memory.run(self._check_memory)
+        self._disk.run(self._check_disk)
 
     def _tick(self) -> None:
         if self._is_stopped:
@@ -178,7 +205,12 @@ class ResourceMonitor:
         monitor, pressure = self._server.vhosts.monitor, self._server.pressure
         pressure.set(PAGING, self._is_paging and monitor.used_bytes > PAGING_SLACK * monitor.limit_bytes)
         most = MEMORY_SLACK if not pressure.has(MEMORY) else PAGING_SLACK
-        pressure.set(MEMORY, not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes)
+        is_full = not self._is_paging and monitor.used_bytes > most * monitor.limit_bytes
+        pressure.set(MEMORY, is_full or self._is_process_too_large())
+
+    def _is_process_too_large(self) -> bool:
+        limit = self._process_bytes_max
+        return limit is not None and resident_bytes(self._server.environment.files) > limit
 
     def _begin_paging(self) -> None:
         if not self._is_paging_delayed:

@@ -18,6 +18,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -110,6 +111,7 @@ class Server:
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: list[asyncio.Server] = []
+        self._addresses: list[tuple[str, int]] = []  # of the listeners, once they were bound
         self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
@@ -126,8 +128,8 @@ class Server:
             self._listeners.append(await self._loop.create_server(self._accept, *address, backlog=BACKLOG))
         self.monitor.begin(self._loop)
         self.clean_up(self.vhosts.warm_up)
-        host, port = self._listeners[0].sockets[0].getsockname()[:2]
-        return host, port
+        self._addresses = [each.getsockname()[:2] for listener in self._listeners for each in listener.sockets]
+        return self._addresses[0]
 
     def _accept(self) -> ServerConnection:
         return ServerConnection(self)
@@ -135,11 +137,21 @@ class Server:
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Stop listening, close connections, then cut off those that stay open."""
         self.vhosts.close_soon()
+        await self._disconnect(self.settings.drain_seconds if drain_seconds is None else drain_seconds)
+        self.monitor.stop()
+        self._run_scheduled()
+        self._has_stopped = True
+        is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
+        for pool in (self._login_pool, self._pool):
+            shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
+            await self.loop.run_in_executor(None, shut)
+
+    async def _disconnect(self, seconds: float) -> None:
         for listener in self._listeners:
             listener.close()
+        self._listeners.clear()
         for connection in list(self.connections):
             connection.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, "CONNECTION_FORCED - broker is stopping"))
-        seconds = self.settings.drain_seconds if drain_seconds is None else drain_seconds
         deadline = self.loop.time() + seconds
         while self.connections and self.loop.time() < deadline:
             await asyncio.sleep(0.02)
@@ -148,13 +160,33 @@ class Server:
                 connection.transport.abort()
         while self.connections:
             await asyncio.sleep(0)
-        self.monitor.stop()
-        self._run_scheduled()
-        self._has_stopped = True
-        is_stuck = self.storage.is_out_of_room  # then some threads wait for space, which may never come
-        for pool in (self._login_pool, self._pool):
-            shut = partial(pool.shutdown, wait=not is_stuck, cancel_futures=is_stuck)
-            await self.loop.run_in_executor(None, shut)
+
+    async def suspend(self) -> None:
+        """Stop listening and close all connections. Everything else continues, until `resume` or `stop`."""
+        await self._disconnect(self.settings.drain_seconds)
+
+    async def resume(self) -> None:
+        """Listen again at the same addresses."""
+        assert self._addresses, "it was started"
+        if not self._listeners:
+            for address in self._addresses:
+                self._listeners.append(await self.loop.create_server(self._accept, *address, backlog=BACKLOG))
+
+    @property
+    def is_suspended(self) -> bool:
+        return bool(self._addresses) and not self._listeners
+
+    async def set_disk_free_min(self, size_bytes: int) -> None:
+        """Free space below it blocks publishers, at once and until the process ends."""
+        self.settings = replace(self.settings, disk_free_min_bytes=size_bytes)
+        self.monitor.check()
+
+    async def set_memory_limit(self, process_bytes: int, messages_bytes: int) -> None:
+        """More resident memory blocks publishers, at once and until the process ends; messages are paged out above
+        their part of it."""
+        self.vhosts.monitor.set_limit(messages_bytes)
+        self.monitor.set_process_limit(process_bytes)
+        self.monitor.check()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
