@@ -41,7 +41,7 @@ def main() -> None:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/api", timeout=30, trust_env=False) as client:
             _wait_for_api(client, port)
             _prepare(client)
-            answers = {"questions": [_answer(client, each) for each in QUESTIONS]}
+            answers: dict[str, Any] = {"questions": [_answer(client, each) for each in QUESTIONS]}
             answers["merges"] = _merges(client, peer.port)
     ANSWERS.write_text(json.dumps(answers, indent=1, sort_keys=True) + "\n")
     print(f"{ANSWERS}: written")

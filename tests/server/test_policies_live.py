@@ -56,7 +56,7 @@ def publish(broker: BrokerProcess, queue: str, *bodies: bytes) -> None:
 
 def bodies_of(broker: BrokerProcess, queue: str) -> list[bytes]:
     """All that is ready, consumed."""
-    found = []
+    found: list[bytes] = []
     with RawClient(broker.port) as client:
         client.log_in().channel()
         while True:
