@@ -15,7 +15,7 @@ import pytest
 
 from tests.server.loop_stage import SECONDS_MAX, LoopStage, serving
 from warren.app.broker import Broker
-from warren.base.errors import Refused
+from warren.base.errors import OutOfRoom, Refused
 from warren.base.ids import QueueId
 from warren.broker.auth.administration import AccessChange, Administration, Credentials, Patterns
 from warren.broker.auth.passwords import Hashing, hashed
@@ -312,6 +312,15 @@ def test_a_refused_part_takes_back_the_whole_change(stage: Stage) -> None:
             stage.change(change)
         connection.channel().queue_declare("q")
         assert "vhost half not found" in stage.refusal(vhost="half")
+
+
+def test_a_change_on_a_full_disk_is_refused_and_blocks_no_login(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(type(stage.broker.environment.files), "free_bytes", lambda self, path: 0)
+        with pytest.raises(OutOfRoom, match="the disk is full"):
+            stage.change(lambda change: change.put_vhost("new", "", []))
+        stage.connect().close()
+    stage.change(lambda change: change.put_vhost("new", "", []))
 
 
 @pytest.mark.parametrize("kind", ["permissions", "vhost", "user"])

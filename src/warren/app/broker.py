@@ -100,7 +100,7 @@ class Broker:
         settings, counts = configuration.server, self.counts
         self.server = Server(queues.vhosts, queues.storage, self.users, settings, counts, environment, queues.confirms)
         self.administration = Administration(
-            queues.catalog, queues.vhosts, environment.threads, self.server.update_access
+            queues.catalog, queues.vhosts, environment.threads, self.server.update_access, self.server.is_disk_full
         )
         self.control = ServerControl(self.server, configuration)
 

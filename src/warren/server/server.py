@@ -351,7 +351,7 @@ class Server:
         is left that waits for it, and the next start does the cleanup."""
         if self._has_stopped:
             return
-        if not is_login and (self._postponed or self._is_disk_full()):
+        if not is_login and (self._postponed or self.is_disk_full()):
             self._postpone(call, then)
             return
         future = (self._login_pool if is_login else self._pool).submit(call)
@@ -363,7 +363,8 @@ class Server:
         if len(self._postponed) == 1:
             self.call_later(ROOM_POLL_SECONDS, self._run_postponed)
 
-    def _is_disk_full(self) -> bool:
+    def is_disk_full(self) -> bool:
+        """Whether a change of the catalog would wait for room. Any thread."""
         try:
             free = self.environment.files.free_bytes(self.storage.directory)
         except Exception:  # unknown: the catalog's own error is the answer; the watch of the disk raises the alarm
@@ -371,7 +372,7 @@ class Server:
         return free < DISK_FULL_BYTES or self.storage.is_out_of_room
 
     def _run_postponed(self) -> None:
-        if self._is_disk_full():
+        if self.is_disk_full():
             self.call_later(ROOM_POLL_SECONDS, self._run_postponed)
             return
         postponed, self._postponed = self._postponed, []

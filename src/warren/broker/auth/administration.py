@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from warren.base.errors import Refused
+from warren.base.errors import OutOfRoom, Refused
 from warren.base.ids import QueueId, UserId, VhostId
 from warren.base.threads import Threads
 from warren.broker.auth.permissions import Access, accesses_of, check_patterns
@@ -209,15 +209,20 @@ class Administration:
         vhosts: Vhosts,
         threads: Threads,
         update_connections: Callable[[AccessUpdate], None] = lambda update: None,
+        is_disk_full: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`update_connections` returns when all open connections have the update."""
+        """`update_connections` returns when all open connections have the update. `is_disk_full`: a change would wait
+        for room, and logins for the change."""
         self._catalog = catalog
         self._vhosts = vhosts
         self._update_connections = update_connections
+        self._is_disk_full = is_disk_full
         self._lock = threads.condition()
 
     def change(self, function: Callable[[AccessChange], Result]) -> Result:
-        """Make all changes of the function, or none; durable and in effect on return."""
+        """Make all changes of the function, or none; durable and in effect on return. Refused on a full disk."""
+        if self._is_disk_full():
+            raise OutOfRoom("users, vhosts and permissions cannot be changed: the disk is full", "free some space")
         changes: list[AccessChange] = []
         deleted: list[tuple[Vhost, list[QueueId]]] = []
 
