@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from warren.amqp.connection import AcksReceived, PublishesReceived
@@ -27,6 +28,7 @@ from warren.amqp.content import PERSISTENT
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.kernels import ACK, HAS_DIRECT_REPLY, HAS_EXPIRATION, HAS_HEADERS, HAS_USER_ID, NACK
 from warren.amqp.methods import BasicPublish, BasicReturn
+from warren.broker.auth.permissions import Access
 from warren.broker.request_batch import Route, Settlement
 from warren.broker.vhost import Client
 from warren.server.consumer import DeliverySource, ServerConsumer, SharedPrefetch
@@ -81,6 +83,9 @@ class ServerChannel:
         self.oldest_delivery = OldestDelivery()
         self.pending_gets = 0  # in the current batch
         self._refused: set[int] = set()  # nacked tags that `confirm` has not passed yet
+
+    def renew_access(self, access: Access) -> None:
+        self.client = replace(self.client, access=access)
 
     # -- messages in ---------------------------------------------------------------------------------------------
 

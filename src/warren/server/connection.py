@@ -301,6 +301,20 @@ class ServerConnection(asyncio.Protocol):
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)
 
+    # -- the vhost -----------------------------------------------------------------------------------------------
+
+    def enter(self, served: VhostLoop, access: Access) -> None:
+        """A vhost is open."""
+        self.served = served
+        self.renew_access(access)
+
+    def renew_access(self, access: Access) -> None:
+        """Permissions as the catalog has them now; routes that were authorized before are looked up again."""
+        self.access = access
+        self.targets = PublishTargets(self.served.vhost, self.served.routes, access)
+        for channel in self.channels.values():
+            channel.renew_access(access)
+
     # -- the end -------------------------------------------------------------------------------------------------
 
     def refuse(self, channel: int, error: PeerError) -> None:

@@ -30,8 +30,7 @@ from warren.amqp.methods import (
 from warren.broker.auth.permissions import Access, AccessRefused, access_to
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog.users import UserRow
-from warren.server.authentication import LoginRefused, read_login
-from warren.server.publish import PublishTargets
+from warren.server.authentication import ANONYMOUS, Login, LoginRefused, read_login
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
@@ -50,6 +49,7 @@ CAPABILITIES: Final = (
     "direct_reply_to",
 )
 _OPEN: Final = (10, 40)
+_UPDATE_SECRET: Final = (10, 70)
 
 
 def greet(connection: ServerConnection) -> None:
@@ -61,7 +61,7 @@ def greet(connection: ServerConnection) -> None:
         "platform": "Python",
         "information": f"Warren {__version__}",
     }
-    mechanisms = " ".join(settings.mechanisms).encode()
+    mechanisms = " ".join(settings.offered_mechanisms).encode()
     connection.send_method(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
 
 
@@ -78,7 +78,7 @@ def handle(connection: ServerConnection, method: Method) -> None:
             connection.release()
             _send_close(connection)
         case ConnectionUpdateSecret():
-            connection.send_method(0, ConnectionUpdateSecretOk())
+            _update_secret(connection, method)
         case ConnectionSecureOk():
             raise PeerError(ReplyCode.CHANNEL_ERROR, "unexpected connection.secure-ok")
 
@@ -102,15 +102,21 @@ def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
     if isinstance(capabilities, dict):
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
     connection.client_properties = dict(method.client_properties)
-    users, peer = connection.server.users, connection.peer
 
     def call() -> UserRow | LoginRefused:
         try:
-            return users.check(read_login(method.mechanism, method.response, connection.settings.mechanisms), peer)
+            return _authenticated(connection, method.mechanism, method.response)
         except LoginRefused as refusal:
             return refusal
 
     connection.offload(call, partial(_logged_in, connection))
+
+
+def _authenticated(connection: ServerConnection, mechanism: str, response: bytes) -> UserRow:
+    users, settings, peer = connection.server.users, connection.settings, connection.peer
+    if mechanism == ANONYMOUS and settings.anonymous_login_user:
+        return users.trust(settings.anonymous_login_user, mechanism, peer)
+    return users.check(read_login(mechanism, response, settings.offered_mechanisms), peer)
 
 
 def _logged_in(connection: ServerConnection, outcome: object) -> None:
@@ -153,9 +159,29 @@ def _open(connection: ServerConnection, method: ConnectionOpen) -> None:
 
 def _opened(connection: ServerConnection, outcome: object) -> None:
     assert isinstance(outcome, tuple), "a vhost and the permissions there"
-    connection.served, connection.access = outcome
-    assert connection.access is not None, "just set"
-    served = connection.served
-    connection.targets = PublishTargets(served.vhost, served.routes, connection.access)
+    connection.enter(*outcome)
     connection.send_method(0, ConnectionOpenOk())
     connection.server.opened(connection)
+
+
+def _update_secret(connection: ServerConnection, method: ConnectionUpdateSecret) -> None:
+    """Check the new secret as at a login, and read the permissions of the user again. RabbitMQ checks only secrets that
+    expire, such as tokens; for its own users any secret will do."""
+    server = connection.server
+
+    def call() -> Access:
+        try:
+            secret = method.new_secret.decode()
+            user = server.users.check(Login(connection.user, secret, "update-secret"), connection.peer)
+            return access_to(server.catalog, user, connection.served.vhost.row)
+        except (LoginRefused, AccessRefused, UnicodeDecodeError) as error:
+            what = "New secret was refused by one of the backends"
+            raise PeerError(ReplyCode.NOT_ALLOWED, what, *_UPDATE_SECRET) from error
+
+    connection.offload(call, partial(_secret_updated, connection))
+
+
+def _secret_updated(connection: ServerConnection, access: object) -> None:
+    assert isinstance(access, Access), "permissions in the open vhost"
+    connection.renew_access(access)
+    connection.send_method(0, ConnectionUpdateSecretOk())
