@@ -116,7 +116,7 @@ def test_the_last_of_repeated_keys_counts() -> None:
         ("ssl_options.verify = verify_peer", "TLS is not served by this version"),
         ("load_definitions = /etc/d.json", "this version does not import definitions at the start"),
         ("cluster_formation.peer_discovery_backend = x", "Warren is one node"),
-        ("auth_mechanisms.1 = ANONYMOUS", "mechanisms are PLAIN and AMQPLAIN, not ANONYMOUS"),
+        ("auth_mechanisms.1 = GSSAPI", "mechanisms are PLAIN and AMQPLAIN and ANONYMOUS, not GSSAPI"),
         ("loopback_users = guest", "write loopback_users.NAME = true, or loopback_users = none"),
     ],
 )

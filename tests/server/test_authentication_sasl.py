@@ -71,7 +71,7 @@ def test_a_password_is_shown_nowhere() -> None:
     assert "secret" not in str(refused.value)
 
 
-@given(sampled_from(MECHANISMS), binary(max_size=200))
+@given(sampled_from(["PLAIN", "AMQPLAIN"]), binary(max_size=200))
 def test_any_bytes_are_a_login_or_the_clients_fault(mechanism: str, response: bytes) -> None:
     codes = set()
     try:

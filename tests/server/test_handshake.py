@@ -71,7 +71,7 @@ def test_the_server_properties_are_true(broker: BrokerProcess) -> None:
     assert start.server_properties["product"] == "Warren"
     assert start.server_properties["information"] == f"Warren {__version__}"
     assert start.mechanisms.split() == [b"PLAIN", b"AMQPLAIN"]
-    assert "direct_reply_to" not in start.server_properties["capabilities"]
+    assert start.server_properties["capabilities"]["direct_reply_to"] is True
     assert start.server_properties["capabilities"]["connection.blocked"] is True
 
 

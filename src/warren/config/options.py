@@ -32,6 +32,7 @@ from warren.config.parse import (
     log_level,
     milliseconds,
     name,
+    name_or_none,
     names,
     names_of,
     one_of,
@@ -49,7 +50,7 @@ from warren.config.parse import (
 )
 from warren.files.protocol import join
 
-MECHANISMS = ("PLAIN", "AMQPLAIN")
+MECHANISMS = ("PLAIN", "AMQPLAIN", "ANONYMOUS")
 PASSWORD_HASHINGS = ("scrypt", "sha256")
 REFLECTION_MODES = ("notify", "push", "push-threaded", "watch", "spark", "off")
 COUNT_MAX = 1 << 31
@@ -178,7 +179,9 @@ _SERVER = OptionGroup("AMQP server", "ServerSettings", (
     Option("max_message_size", size_bytes, "128MiB", "server.message_bytes_max message_stores.max_message_size",
            "Largest message; a larger one is refused."),
     Option("auth_mechanisms", names_of(*MECHANISMS), "PLAIN,AMQPLAIN", "server.mechanisms",
-           "SASL mechanisms offered.", keys=()),
+           "SASL mechanisms offered; ANONYMOUS only if anonymous_login_user is set.", keys=()),
+    Option("anonymous_login_user", name_or_none, "none", "server.anonymous_login_user",
+           "User of clients that log in by ANONYMOUS, without a password; none: that is not offered."),
     Option("loopback_users", names, "guest", "server.loopback_users",
            "Users who may log in from this machine only; none: no such users.", keys=()),
     Option("login_delay_seconds", seconds, "1", "server.login_delay_seconds",

@@ -63,6 +63,12 @@ def name(value: str) -> str:
     return value
 
 
+@parser("NAME|none")
+def name_or_none(value: str) -> str:
+    """Empty for `none`."""
+    return "" if value.lower() == "none" else str(name(value))
+
+
 @parser("PATH")
 def path(value: str) -> str:
     return str(name(value))

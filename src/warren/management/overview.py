@@ -155,7 +155,7 @@ def _node(request: HttpRequest) -> dict[str, Any]:
         "sockets_total": process.open_files_max,
         "rates_mode": "basic",
         "exchange_types": _exchange_types(),
-        "auth_mechanisms": [_offered(name, f"SASL {name}") for name in settings.mechanisms],
+        "auth_mechanisms": [_offered(name, f"SASL {name}") for name in settings.offered_mechanisms],
         "applications": [{"name": "warren", "description": settings.product, "version": broker.version}],
         "contexts": [],
         "log_files": [],

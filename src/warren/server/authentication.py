@@ -2,12 +2,13 @@
 
     PLAIN       [authorization id] 0 name 0 password             bytes, as in RFC 4616
     AMQPLAIN    a table without its size: LOGIN, PASSWORD        AMQP's own, used by old clients
+    ANONYMOUS   anything                                         the user `anonymous_login_user`; off if that is empty
 
     Login ──▶ row of the user ──▶ verified recently? ──▶ hash it ──▶ address allowed? ──▶ User
                                                           └─ with `password_rehash`: replaced by a newer hash
 
 `read_login`: a response that is too long or malformed is an error of the client. An authorization id must be the name
-itself. Not supported: ANONYMOUS, which has no password; EXTERNAL, which needs certificates.
+itself. A mechanism without a password names a user, who must exist and be allowed to come from the address (`trust`).
 
 `UserAuthentication` blocks (SQL, and a hash of about 50 ms), so servers call it in their own threads. Connections with
 the same login at the same moment share one hash.
@@ -106,7 +107,8 @@ def _read_amqplain(response: bytes) -> tuple[bytes, bytes]:
 
 
 _READERS: dict[str, Callable[[bytes], tuple[bytes, bytes]]] = {"PLAIN": _read_plain, "AMQPLAIN": _read_amqplain}
-MECHANISMS = tuple(_READERS)  # all supported ones
+ANONYMOUS = "ANONYMOUS"
+MECHANISMS = (*_READERS, ANONYMOUS)  # all supported ones
 
 
 def _raw(value: str | bytes) -> bytes:
@@ -272,6 +274,15 @@ class UserAuthentication:
         if not is_right and not self._is_right(login, user, signed):
             raise self._refused(login, peer, "no such user" if user is None else "wrong password")
         assert user is not None, "an unknown user has no right password"
+        if not may_come_from(user.name, peer, self._loopback_users):
+            raise self._refused(login, peer, "this user may log in from this machine only")
+        return user
+
+    def trust(self, name: str, mechanism: str, peer: str) -> UserRow:
+        """The user of this name, without a password; else raises `LoginRefused`."""
+        user, login = self.find(name), Login(name, "", mechanism)
+        if user is None:
+            raise self._refused(login, peer, "no such user")
         if not may_come_from(user.name, peer, self._loopback_users):
             raise self._refused(login, peer, "this user may log in from this machine only")
         return user

@@ -322,7 +322,7 @@ class ServerConnection(asyncio.Protocol):
         self.limits = user.limits
         self.server.check_connections(self)
         self.served = served
-        self._set_access(access)
+        self.set_access(access)
 
     def update_access(self, update: AccessUpdate) -> None:
         """A user or a vhost was deleted, or permissions or limits were changed."""
@@ -334,9 +334,9 @@ class ServerConnection(asyncio.Protocol):
             user = update.users[self.user_id]
             self.limits = user.limits
             if self.access is not None:
-                self._set_access(update.access_of(user, self.served.vhost.row))
+                self.set_access(update.access_of(user, self.served.vhost.row))
 
-    def _set_access(self, access: Access) -> None:
+    def set_access(self, access: Access) -> None:
         """Targets that were authorized before are forgotten."""
         self.access = access
         self.targets = PublishTargets(self.served.vhost, self.served.routes, access)

@@ -22,6 +22,7 @@ class ServerSettings:
     half_open_max: int = 1024  # above it, the oldest connection of the address with the most is dropped
     message_bytes_max: int = 128 << 20
     mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    anonymous_login_user: str = ""  # of clients that log in by ANONYMOUS; empty: that is not offered
     loopback_users: tuple[str, ...] = ("guest",)  # may log in from this machine only
     login_delay_seconds: float = 1.0  # delay of the answer to a refused login
     password_hashing: str = "scrypt"  # of new passwords; or sha256, which RabbitMQ can import
@@ -31,6 +32,12 @@ class ServerSettings:
     consumer_timeout_ms: int = 1_800_000  # an unacked delivery that is older closes its channel; 0: never
     disk_free_min_bytes: int = 50_000_000  # free space below it blocks publishers
     drain_seconds: float = 10.0  # time limit for clients to disconnect when the server stops
+
+    @property
+    def offered_mechanisms(self) -> tuple[str, ...]:
+        """Of SASL."""
+        others = tuple(name for name in self.mechanisms if name != "ANONYMOUS")
+        return (*others, "ANONYMOUS") if self.anonymous_login_user else others
 
     @property
     def announced_version(self) -> str:

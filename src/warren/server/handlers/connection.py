@@ -32,7 +32,7 @@ from warren.broker.policies import MAX_CONNECTIONS
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog.users import UserRow
 from warren.server import event_lines
-from warren.server.authentication import LoginRefused, read_login
+from warren.server.authentication import ANONYMOUS, Login, LoginRefused, read_login
 from warren.server.event_lines import CloseReason
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ CAPABILITIES: Final = (
     "direct_reply_to",
 )
 _OPEN: Final = (10, 40)
+_UPDATE_SECRET: Final = (10, 70)
 
 
 def greet(connection: ServerConnection) -> None:
@@ -63,7 +64,7 @@ def greet(connection: ServerConnection) -> None:
         "platform": "Python",
         "information": f"Warren {__version__}",
     }
-    mechanisms = " ".join(settings.mechanisms).encode()
+    mechanisms = " ".join(settings.offered_mechanisms).encode()
     connection.send_method(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
 
 
@@ -81,7 +82,7 @@ def handle(connection: ServerConnection, method: Method) -> None:
             connection.release()
             _send_close(connection)
         case ConnectionUpdateSecret():
-            connection.send_method(0, ConnectionUpdateSecretOk())
+            _update_secret(connection, method)
         case ConnectionSecureOk():
             raise PeerError(ReplyCode.CHANNEL_ERROR, "unexpected connection.secure-ok")
 
@@ -106,15 +107,21 @@ def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
     connection.client_properties = dict(method.client_properties)
     connection.set_mechanism(method.mechanism)
-    users, peer = connection.server.users, connection.peer
 
     def call() -> UserRow | LoginRefused:
         try:
-            return users.check(read_login(method.mechanism, method.response, connection.settings.mechanisms), peer)
+            return _authenticated(connection, method.mechanism, method.response)
         except LoginRefused as refusal:
             return refusal
 
     connection.offload(call, partial(_logged_in, connection))
+
+
+def _authenticated(connection: ServerConnection, mechanism: str, response: bytes) -> UserRow:
+    users, settings, peer = connection.server.users, connection.settings, connection.peer
+    if mechanism == ANONYMOUS and settings.anonymous_login_user:
+        return users.trust(settings.anonymous_login_user, mechanism, peer)
+    return users.check(read_login(mechanism, response, settings.offered_mechanisms), peer)
 
 
 def _logged_in(connection: ServerConnection, outcome: object) -> None:
@@ -179,3 +186,26 @@ def _check_connection_limit(connection: ServerConnection, served: VhostLoop) -> 
     if limit is not None and connection.server.open_count(served) >= limit:
         what = f"access to vhost '{served.vhost.row.name}' refused for user '{connection.user}'"
         raise PeerError(ReplyCode.NOT_ALLOWED, f"{what}: connection limit ({limit}) is reached", *_OPEN)
+
+
+def _update_secret(connection: ServerConnection, method: ConnectionUpdateSecret) -> None:
+    """Check the new secret as at a login, and read the permissions of the user again. RabbitMQ checks only secrets that
+    expire, such as tokens; for its own users any secret will do."""
+    server = connection.server
+
+    def call() -> Access:
+        try:
+            secret = method.new_secret.decode()
+            user = server.users.check(Login(connection.user, secret, "update-secret"), connection.peer)
+            return access_to(server.catalog, user, connection.served.vhost.row)
+        except (LoginRefused, AccessRefused, UnicodeDecodeError) as error:
+            what = "New secret was refused by one of the backends"
+            raise PeerError(ReplyCode.NOT_ALLOWED, what, *_UPDATE_SECRET) from error
+
+    connection.offload(call, partial(_secret_updated, connection))
+
+
+def _secret_updated(connection: ServerConnection, access: object) -> None:
+    assert isinstance(access, Access), "permissions in the open vhost"
+    connection.set_access(access)
+    connection.send_method(0, ConnectionUpdateSecretOk())
