@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from warren.amqp.content import PERSISTENT, TRANSIENT, Properties, write_content
@@ -57,6 +57,7 @@ class ServerConsumer:
     __slots__ = (
         "_holder",
         "_on_cancelled",
+        "arguments",
         "channel",
         "handle",
         "is_auto_ack",
@@ -77,6 +78,7 @@ class ServerConsumer:
         is_exclusive: bool,
         priority: int,
         on_cancelled: Callable[[ServerConsumer], None],
+        arguments: Mapping[str, object],
     ) -> None:
         self.channel = channel
         self.handle = handle
@@ -85,6 +87,7 @@ class ServerConsumer:
         self.is_auto_ack = is_auto_ack
         self.is_exclusive = is_exclusive
         self.priority = priority
+        self.arguments = arguments
         self.prefetch = channel.prefetch
         self.unacked = 0
         self._holder = DeliverySource(handle, 0, self)

@@ -101,6 +101,7 @@ def _log_in(connection: ServerConnection, method: ConnectionStartOk) -> None:
     if isinstance(capabilities, dict):
         connection.capabilities = frozenset(str(name) for name, value in capabilities.items() if value is True)
     connection.client_properties = dict(method.client_properties)
+    connection.set_mechanism(method.mechanism)
     users, peer = connection.server.users, connection.peer
 
     def call() -> UserRow | LoginRefused:
