@@ -52,7 +52,7 @@ from warren.management.requests import (
     read_body,
     refusal_of,
 )
-from warren.server.authentication import Login, LoginRefused
+from warren.server.authentication import HTTP_BASIC, Login, LoginRefused
 
 _LOG = logging.getLogger(__name__)
 _KNOWN_METHODS: Final = ("GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH")
@@ -111,19 +111,28 @@ class Application:
             raise HttpRefusal(406)
         body = await read_body(request, self._settings)
         query = dict(request.query_params)
-        status, content = await self._run(lambda: self._handled(route, user, found.names, query, body))
-        headers = {"content-type": route.content_type}
+        received = request.headers
+        status, content = await self._run(lambda: self._handled(route, user, found.names, query, body, received))
+        headers = {"content-type": route.content_type} if status != 204 else {}
         return self._response(status, content, headers, is_head=request.method == "HEAD")
 
     def _handled(
-        self, route: HttpRoute, user: UserRow, names: Mapping[str, str], query: Mapping[str, str], body: bytes
+        self,
+        route: HttpRoute,
+        user: UserRow,
+        names: Mapping[str, str],
+        query: Mapping[str, str],
+        body: bytes,
+        headers: Mapping[str, str],
     ) -> tuple[int, bytes]:
         """In a worker thread."""
         broker = self._source.broker
-        open_vhost = entered(broker, user, names["vhost"]) if "vhost" in names else None
+        open_vhost = entered(broker, user, names["vhost"]) if "vhost" in names and route.enters_vhost else None
         parsed = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
-        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost))
+        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost, headers))
         content, status = answer if isinstance(answer, HttpResponse) else (answer, 200)
+        if status == 204:
+            return status, b""
         return status, _encoded(content) if route.content_type == JSON else content.encode()
 
     async def _user(self, request: Request, rule: AccessRule) -> UserRow:
@@ -185,7 +194,7 @@ def _login(authorization: str) -> Login:
         raise login_failed() from error
     if not colon:
         raise login_failed()
-    return Login(name, password, "HTTP")
+    return Login(name, password, HTTP_BASIC)
 
 
 def _accepts(accept: str, content_type: str) -> bool:

@@ -224,6 +224,7 @@ class HttpRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
     open_vhost: Vhost | None = None  # the vhost, where the path names one that this user sees
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
 
     @property
     def broker(self) -> BrokerView:
@@ -252,6 +253,7 @@ class HttpRoute(NamedTuple):
     rule: AccessRule
     handler: Handler
     content_type: str = JSON  # for other types the handler returns the text
+    enters_vhost: bool = True  # whether a {vhost} in the path must be one that the user sees
 
 
 class RouteMatch(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-from warren.management import health
+from warren.management import connections, health
 from warren.management import overview as queues
 from warren.management import overview as server
 from warren.management.health import aliveness
@@ -70,6 +70,7 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get("/api/queues", AccessRule.MANAGEMENT, queues.every),
     _get("/api/queues/{vhost}", AccessRule.MANAGEMENT, queues.of_vhost),
     _get("/api/queues/{vhost}/{name}", AccessRule.MANAGEMENT, queues.one),
+    *connections.ROUTES,
     _get("/api/aliveness-test/{vhost}", AccessRule.MANAGEMENT, aliveness),
     _get(f"{_CHECKS}/alarms", AccessRule.MANAGEMENT, health.alarms),
     _get(f"{_CHECKS}/local-alarms", AccessRule.MANAGEMENT, health.alarms),
