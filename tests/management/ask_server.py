@@ -15,7 +15,21 @@ import httpx
 import pika
 
 from tests.management import topology_steps
-from tests.management.questions import ANSWERS, LIMITED, QUEUE, REFUSED, SHOWN, USERS, VHOSTS, ask, kinds, refusal, walk
+from tests.management.questions import (
+    ANSWERS,
+    LIMITED,
+    QUEUE,
+    REFUSED,
+    SHOWN,
+    USERS,
+    VHOSTS,
+    ask,
+    clients_shown,
+    connected,
+    kinds,
+    refusal,
+    walk,
+)
 from tools.bench.peers import Peer, free_ports, start_rabbitmq
 
 _PASSWORD = "secret"
@@ -84,7 +98,15 @@ def _answers(client: httpx.Client, amqp_port: int) -> dict[str, Any]:
         for name, path in walk(node, amqp_port).items()
     }
     refused = {name: refusal(ask(client, question)) for name, question in REFUSED.items()}
-    return {"told": shown, "statuses": statuses, "refused": refused}
+    return {"told": shown, "statuses": statuses, "refused": refused, "clients": _clients(client, amqp_port)}
+
+
+def _clients(client: httpx.Client, amqp_port: int) -> dict[str, Any]:
+    user = "administrator-in"
+    with connected(amqp_port, user) as connection:
+        connection.sleep(_STATISTICS_SECONDS)
+        answers = clients_shown(lambda path: client.get(path, auth=(user, _PASSWORD)).json(), user)
+    return {name: kinds(answer) for name, answer in answers.items()}
 
 
 def _topology(client: httpx.Client, amqp_port: int) -> list[Any]:

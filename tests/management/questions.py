@@ -7,11 +7,14 @@ everything permitted in "/" and once with nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import httpx
+import pika
 
 from warren.management.routes import ROUTES
 
@@ -61,6 +64,14 @@ REFUSED = {
     "page too large": Question("GET", "/api/queues?page=1&page_size=501"),
     "page is no number": Question("GET", "/api/queues?page=a"),
     "aliveness, nothing permitted": Question("GET", "/api/aliveness-test/%2F", "limited"),
+    "no such connection": Question("GET", "/api/connections/nope"),
+    "no such connection to close": Question("DELETE", "/api/connections/nope"),
+    "no such channel": Question("GET", "/api/channels/nope"),
+    "consumers of no such vhost": Question("GET", "/api/consumers/nope"),
+    "connections of another vhost": Question("GET", "/api/vhosts/other/connections", "management-in"),
+    "wrong method, of a connection": Question("PUT", "/api/connections/nope"),
+    "login attempts of no such node": Question("GET", "/api/auth/attempts/nope"),
+    "login attempts, not monitoring": Question("GET", "/api/auth/attempts/nope", "management-in"),
     "port is no number": Question("GET", "/api/health/checks/port-listener/x"),
 }
 # Where the names and kinds of fields are compared.
@@ -95,7 +106,7 @@ def walk(node: str, port: int) -> dict[str, str]:
     read = [each for each in ROUTES if each.method == "GET" and each.path.startswith("/api/")]
     for route in (each for each in read if not each.path.startswith("/api/warren/")):
         for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
-            path = route.path.format(vhost=encoded, **names)
+            path = route.path.format(vhost=encoded, channel="none", **names)
             found[f"{route.path} {vhost}".strip()] = path
     return found
 
@@ -126,3 +137,35 @@ def kinds(value: Any) -> Any:
         case str():
             return "text"
     return "null"
+
+
+@contextmanager
+def connected(port: int, user: str, password: str = "secret") -> Iterator[pika.BlockingConnection]:
+    """A client with one channel, in confirm mode, and one consumer of a queue with its name."""
+    credentials = pika.PlainCredentials(user, password)
+    properties = {"connection_name": "a client"}
+    parameters = pika.ConnectionParameters("127.0.0.1", port, credentials=credentials, client_properties=properties)
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_qos(prefetch_count=5)
+        channel.queue_declare(user, auto_delete=True)
+        channel.basic_consume(user, lambda *arguments: None, consumer_tag="t", arguments={"x-priority": 1})
+        yield connection
+
+
+def clients_shown(get: Callable[[str], Any], user: str) -> dict[str, Any]:
+    """What is shown of that client, wherever it is."""
+    connections, channels = get("/api/connections"), get("/api/channels")
+    connection, channel = quote(connections[0]["name"], safe=""), quote(channels[0]["name"], safe="")
+    return {
+        "connections": connections,
+        "connection": get(f"/api/connections/{connection}"),
+        "connections of a user": get(f"/api/connections/username/{user}"),
+        "channels of a connection": get(f"/api/connections/{connection}/channels"),
+        "channels": channels,
+        "channel": get(f"/api/channels/{channel}"),
+        "consumers": get("/api/consumers"),
+        "consumers of a channel": get(f"/api/channels/{channel}")["consumer_details"],
+        "consumers of a queue": get(f"/api/queues/%2F/{user}")["consumer_details"],
+    }

@@ -1,4 +1,4 @@
-"""A server as the management sees it, over a real database, and HTTP over real sockets.
+"""A server as the management sees it, over a real database, and HTTP over real sockets; AMQP where a test uses it.
 
 The loop is uvloop's, in a thread of its own, as the broker's would be; tests send requests with httpx.
 """
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 import uvloop
@@ -23,6 +23,7 @@ from warren.base.messages import Publication
 from warren.broker.auth.administration import Administration
 from warren.broker.auth.passwords import Hashing, hashed
 from warren.broker.auth.permissions import Access
+from warren.broker.confirms import Confirms
 from warren.broker.counters import MessageCounters
 from warren.broker.declarations.dispatch import Declarations
 from warren.broker.queue_handle import QueueHandle
@@ -42,6 +43,8 @@ from warren.management.routes import ROUTES
 from warren.message_store.settings import MessageStoreSettings
 from warren.queues.settings import QueueSettings, VariableQueueSettings
 from warren.server.authentication import UserAuthentication
+from warren.server.clients import Clients
+from warren.server.server import Server
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
 from warren.snapshot.rocksdb.store import RocksDbStore
@@ -96,6 +99,7 @@ class StageRunning:
     environment: Environment
     users: UserAuthentication
     administration: Administration
+    clients: Clients
     counts: MessageCounters = field(default_factory=MessageCounters)
     settings: ServerSettings = field(default_factory=ServerSettings)
     version: str = "0.1"
@@ -152,12 +156,15 @@ class ManagementStage:
         opened.callback(storage.close)
         self.vhosts = Vhosts(storage, environment, queues)
         opened.callback(self.vhosts.close)
-        server = ServerSettings(login_delay_seconds=0.0)
+        server = ServerSettings(port=0, login_delay_seconds=0.0)
         authentication = UserAuthentication(self.catalog, environment, server)
         administration = Administration(self.catalog, self.vhosts, environment.threads)
-        self.broker = StageRunning(
-            self.database, self.catalog, self.vhosts, environment, authentication, administration, settings=server
-        )
+        confirms = Confirms(environment.threads, self.database.log.wait, environment.background)
+        opened.callback(confirms.stop)
+        counts = MessageCounters()
+        self.server = Server(self.vhosts, storage, authentication, server, counts, environment, confirms)
+        opened_parts = self.database, self.catalog, self.vhosts, environment, authentication, administration
+        self.broker = StageRunning(*opened_parts, Clients(self.server), counts, settings=server)
         self.broker.started_ns = environment.clock.wall_ns()
 
     def _start_loop(self, opened: ExitStack) -> None:
@@ -176,13 +183,19 @@ class ManagementStage:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
-    def __enter__(self) -> ManagementStage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.close()
+
+    def serve_amqp(self) -> int:
+        """The port on which AMQP is served from now on."""
+        _, port = self.run(self.server.start())
+        self._closing.callback(lambda: self.run(self.server.stop(0.0)))
+        return port
 
     # -- what is there -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.management.stage import ManagementStage
-from warren.management.overview import shown
+from warren.management.listing import shown
 
 
 def test_a_list_can_be_cut_to_pages_and_columns(stage: ManagementStage) -> None:

@@ -38,13 +38,21 @@ _OF_QUEUES = {
     *("garbage_collection", "head_message_timestamp", "idle_since", "message_stats", "recoverable_slaves"),
     *("reductions", "single_active_consumer_tag"),
 }
+# Where RabbitMQ 3.10 fails for users who see only their own clients, and answers 500.
+FAILS_IN_3_10 = {
+    "/api/channels/{channel}": 404,
+    "/api/connections/{name}": 404,
+    "/api/connections/{name}/channels": 404,
+    "/api/connections/username/{user}": 401,
+}
 NOT_SHOWN |= {"queues": _OF_QUEUES, "queue": {*_OF_QUEUES, "deliveries", "incoming"}}
 OUR_OWN = {"overview": {"problems"}}
 
 
 @pytest.mark.parametrize("user", [user for user, _, _ in USERS])
 def test_every_route_is_open_to_whom_rabbitmq_opens_it(stage: ManagementStage, user: str) -> None:
-    expected = {name: RABBITMQ["statuses"][name][user] for name in WALK if name not in NOT_IN_3_10}
+    recorded = {name: RABBITMQ["statuses"][name][user] for name in WALK if name not in NOT_IN_3_10}
+    expected = {name: FAILS_IN_3_10[name] if status == 500 else status for name, status in recorded.items()}
     with stage.client(user) as client:
         answer = {name: client.get(path).status_code for name, path in WALK.items() if name not in NOT_IN_3_10}
     assert answer == expected

@@ -39,6 +39,7 @@ from warren.files.environment import Environment
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings
 from warren.management.broker_facts import Alarm, Listener
 from warren.server.authentication import UserAuthentication
+from warren.server.clients import Clients
 from warren.server.server import Server
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
@@ -99,6 +100,7 @@ class Broker:
         self._control = control
         settings, counts = configuration.server, self.counts
         self.server = Server(queues.vhosts, queues.storage, self.users, settings, counts, environment, queues.confirms)
+        self.clients = Clients(self.server)
         self.administration = Administration(
             queues.catalog, queues.vhosts, environment.threads, self.server.update_access, self.server.is_disk_full
         )

@@ -102,6 +102,10 @@ class Consumers:
                     self._line.remove(consumer)
                     self._place(consumer)
 
+    def is_active(self, consumer: Consumer) -> bool:
+        """Whether it gets messages: of single active consumers, only the first in line."""
+        return not self.is_single_active or self._line[:1] == [consumer]
+
     def has_room(self) -> bool:
         return bool(self._able())
 

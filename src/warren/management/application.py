@@ -52,7 +52,7 @@ from warren.management.requests import (
     read_body,
     refusal_of,
 )
-from warren.server.authentication import Login, LoginRefused
+from warren.server.authentication import HTTP_BASIC, Login, LoginRefused
 
 _LOG = logging.getLogger(__name__)
 _KNOWN_METHODS: Final = ("GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "PATCH")
@@ -111,18 +111,27 @@ class Application:
             raise HttpRefusal(406)
         body = await read_body(request, self._settings, route.body_bytes_max)
         query = dict(request.query_params)
-        content, status, headers = await self._run(lambda: self._handled(route, user, found.names, query, body))
+        received = request.headers
+        content, status, headers = await self._run(
+            lambda: self._handled(route, user, found.names, query, body, received)
+        )
         return self._response(status, content, headers, is_head=request.method == "HEAD")
 
     def _handled(
-        self, route: HttpRoute, user: UserRow, names: Mapping[str, str], query: Mapping[str, str], body: bytes
+        self,
+        route: HttpRoute,
+        user: UserRow,
+        names: Mapping[str, str],
+        query: Mapping[str, str],
+        body: bytes,
+        received: Mapping[str, str],
     ) -> HttpResponse:
-        """In a worker thread. The content of the answer is bytes."""
+        """In a worker thread. The content of the answer is bytes. `received`: the headers of the request."""
         broker = self._source.broker
         opens_vhost = "vhost" in names and route.opens_vhost
         open_vhost = entered(broker, user, names["vhost"], route.method) if opens_vhost else None
         parsed = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
-        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost))
+        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost, received))
         content, status, headers = answer if isinstance(answer, HttpResponse) else HttpResponse(answer)
         if content is None:
             return HttpResponse(b"", status, headers)
@@ -188,7 +197,7 @@ def _login(authorization: str) -> Login:
         raise login_failed() from error
     if not colon:
         raise login_failed()
-    return Login(name, password, "HTTP")
+    return Login(name, password, HTTP_BASIC)
 
 
 def _accepts(accept: str, content_type: str) -> bool:

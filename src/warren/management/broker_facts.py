@@ -44,7 +44,8 @@ from warren.files.environment import Environment
 from warren.files.protocol import Files
 from warren.queues.backing_queue import MessageSizes
 from warren.server.alarms import resident_bytes
-from warren.server.authentication import Login
+from warren.server.authentication import Login, LoginAttempts
+from warren.server.clients import Clients
 from warren.server.settings import ServerSettings
 from warren.snapshot.database import Database
 
@@ -76,6 +77,10 @@ class UserDirectory(Protocol):
     def check(self, login: Login, peer: str) -> UserRow:
         """The user; `LoginRefused` if the login is wrong. May take long: not for the event loop."""
         ...
+
+    def attempts(self) -> Sequence[LoginAttempts]: ...
+
+    def reset_attempts(self) -> None: ...
 
 
 class BrokerView(Protocol):
@@ -154,6 +159,9 @@ class BrokerView(Protocol):
 
     @property
     def control(self) -> BrokerControl: ...
+
+    @property
+    def clients(self) -> Clients: ...
 
 
 _NEVER = Epoch(0)

@@ -4,12 +4,17 @@
 
 A filter pattern has the same budget as permission patterns (`broker.patterns`): a pattern that could take too long is
 refused before it is matched. Missing columns are omitted, and a dot selects a member of an object.
+
+`shown` converts the values of AMQP tables, such as arguments of queues and properties of clients, to JSON.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from warren.base.errors import Refused
@@ -136,3 +141,21 @@ def _put(shown: dict[str, Any], path: Sequence[str], value: Any) -> None:
             return
         shown = inner
     shown[path[-1]] = value
+
+
+def shown(value: Any) -> Any:
+    """A value of an AMQP table as JSON; not reversible."""
+    match value:
+        case Mapping():
+            return {str(key): shown(each) for key, each in value.items()}
+        case list() | tuple():
+            return [shown(each) for each in value]
+        case bytes():
+            return value.decode() if value.isascii() else base64.b64encode(value).decode()
+        case datetime():
+            return int(value.timestamp())
+        case Decimal():
+            return float(value)
+        case float() if value != value or value in (float("inf"), float("-inf")):
+            return str(value)
+    return value

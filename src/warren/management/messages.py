@@ -38,7 +38,7 @@ from warren.broker.getters import Delivery
 from warren.broker.queue_api import SettleCall
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import RouteCache
-from warren.management.overview import shown
+from warren.management.listing import shown
 from warren.management.requests import AccessRule, HttpRefusal, HttpRequest, HttpRoute, access_of, bad_request
 from warren.management.topology import client_of, exchange_name, require, table_of, utf8
 from warren.server.consumer import contents_of

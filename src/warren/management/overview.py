@@ -10,11 +10,8 @@ collection) are not shown.
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from warren.broker.exchanges.routing import KINDS
@@ -22,7 +19,8 @@ from warren.broker.policies import Policy
 from warren.broker.vhost import Vhost
 from warren.catalog.vhosts import VhostRow
 from warren.management.broker_facts import Alarm, BrokerView, Listener, QueueFact, process_facts
-from warren.management.listing import columns, listed
+from warren.management.connections import queue_consumers
+from warren.management.listing import columns, listed, shown
 from warren.management.requests import HttpRequest, not_found, sees_server, visible
 from warren.management.statistics import LENGTHS, MESSAGE_RATES, churn, message_stats, queue_stats, window_of
 
@@ -198,7 +196,8 @@ def one(request: HttpRequest) -> Any:
     fact = request.source.facts.one(request.vhost, request.names["name"])
     if fact is None:
         raise not_found()
-    return columns(_item(request, fact) | {"consumer_details": []}, request.query)
+    item = _item(request, fact) | {"consumer_details": queue_consumers(request, fact.row.name)}
+    return columns(item, request.query)
 
 
 def _listed(request: HttpRequest, facts: list[QueueFact]) -> Any:
@@ -251,21 +250,3 @@ def queue_item(fact: QueueFact, node: str) -> dict[str, Any]:
 
 def _policy_name(policy: Policy | None) -> str | None:
     return None if policy is None else policy.name
-
-
-def shown(value: Any) -> Any:
-    """A value of an AMQP table as JSON; not reversible."""
-    match value:
-        case Mapping():
-            return {str(key): shown(each) for key, each in value.items()}
-        case list() | tuple():
-            return [shown(each) for each in value]
-        case bytes():
-            return value.decode() if value.isascii() else base64.b64encode(value).decode()
-        case datetime():
-            return int(value.timestamp())
-        case Decimal():
-            return float(value)
-        case float() if value != value or value in (float("inf"), float("-inf")):
-            return str(value)
-    return value

@@ -233,6 +233,7 @@ class HttpRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
     open_vhost: Vhost | None = None  # the vhost, where the path names one that this user sees
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
 
     @property
     def broker(self) -> BrokerView:

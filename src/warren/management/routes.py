@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-from warren.management import access, control, health, messages, policies, topology
+from warren.management import access, connections, control, health, messages, policies, topology
 from warren.management import overview as queues
 from warren.management import overview as server
 from warren.management.health import aliveness
@@ -72,6 +72,7 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get("/api/queues/{vhost}/{name}", AccessRule.MANAGEMENT, queues.one),
     *topology.ROUTES,
     *messages.ROUTES,
+    *connections.ROUTES,
     _get("/api/aliveness-test/{vhost}", AccessRule.MANAGEMENT, aliveness),
     _get(f"{_CHECKS}/alarms", AccessRule.MANAGEMENT, health.alarms),
     _get(f"{_CHECKS}/local-alarms", AccessRule.MANAGEMENT, health.alarms),

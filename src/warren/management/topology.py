@@ -53,8 +53,7 @@ from warren.catalog import bindings, exchanges, queues
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
 from warren.catalog.rows import NAME_BYTES_MAX, canonical, to_json
-from warren.management.listing import columns, listed
-from warren.management.overview import shown
+from warren.management.listing import columns, listed, shown
 from warren.management.requests import (
     AccessRule,
     HttpRefusal,

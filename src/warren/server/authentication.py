@@ -45,6 +45,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NamedTuple
 
 from warren.amqp.errors import PeerError, ReplyCode, reply_text
 from warren.amqp.types import read_table
@@ -61,6 +62,7 @@ from warren.server.event_lines import CONNECTION_LOG
 from warren.server.settings import ServerSettings
 
 RESPONSE_BYTES_MAX = 4096
+HTTP_BASIC = "HTTP"  # `Login.mechanism` of HTTP; the others are SASL
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,14 @@ class _Hashing:
     is_right: bool = False
 
 
+class LoginAttempts(NamedTuple):
+    """Logins of one protocol since the start, or since they were reset."""
+
+    protocol: str  # amqp091, http
+    succeeded: int = 0
+    failed: int = 0
+
+
 class UserAuthentication:
     """Thread-safe."""
 
@@ -260,10 +270,35 @@ class UserAuthentication:
         self._known = KnownLogins(environment.rng)
         self._back_off = BackOff(environment.clock, settings.login_delay_seconds)
         self._under_way: dict[tuple[str, bytes], _Hashing] = {}
+        self._attempts: dict[str, LoginAttempts] = {}
+
+    def attempts(self) -> list[LoginAttempts]:
+        """Of each protocol that was used."""
+        with self._lock:
+            return list(self._attempts.values())
+
+    def reset_attempts(self) -> None:
+        with self._lock:
+            self._attempts.clear()
 
     def check(self, login: Login, peer: str) -> UserRow:
         """The user, if the password is right and the address is allowed; else raises `LoginRefused`. `peer`: an address
         without a port; empty for a local socket."""
+        is_accepted = False
+        try:
+            user = self._check(login, peer)
+            is_accepted = True
+            return user
+        finally:
+            self._count(login, is_accepted)
+
+    def _count(self, login: Login, is_accepted: bool) -> None:
+        protocol = "http" if login.mechanism == HTTP_BASIC else "amqp091"
+        with self._lock:
+            _, succeeded, failed = self._attempts.get(protocol, LoginAttempts(protocol))
+            self._attempts[protocol] = LoginAttempts(protocol, succeeded + is_accepted, failed + (not is_accepted))
+
+    def _check(self, login: Login, peer: str) -> UserRow:
         signed = self._known.sign(login.password)
         user = self.find(login.user)
         with self._lock:

@@ -162,6 +162,11 @@ class ServerChannel:
         if count:
             self.connection.write(_SETTLED.pack(1, self.number, 13, 60, ACK, last, count > 1, 0xCE))
 
+    @property
+    def unconfirmed(self) -> int:
+        """Messages that are neither acked nor nacked yet, in confirm mode."""
+        return self.published - self.confirmed - len(self._refused)
+
     # -- messages out --------------------------------------------------------------------------------------------
 
     def may_deliver(self) -> bool:

@@ -119,6 +119,11 @@ class ServerConnection(asyncio.Protocol):
         self._suspended_ns = 0  # start of the suspension
         self.transport: asyncio.Transport | None = None
         self.peer = ""
+        self.peer_port = 0
+        self.local_address = ("", 0)
+        self.connected_ms = 0  # by the wall clock
+        self.received_bytes = self.reads = self.sent_bytes = self.writes = 0  # of the socket
+        self.active_ns = self._begun_ns  # last input or output, without heartbeats
         self._events: Iterator[Event] | None = None  # received and not handled yet
         self._waiting: list[bytes] = []  # received while suspended
         self._is_suspended = self._is_paused = self._is_writing_paused = False
@@ -133,12 +138,18 @@ class ServerConnection(asyncio.Protocol):
         self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's own is not derived from it
         transport.set_write_buffer_limits(high=self.settings.unsent_bytes_max)
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self.peer = peer[0] if isinstance(peer, tuple) else ""
+        self.peer, self.peer_port = _address(peer)
+        self.local_address = _address(here)
+        self.connected_ms = self.clock.wall_ns() // 1_000_000
         self.owner.name = f"{_address_text(peer)} -> {_address_text(here)}"
         self.server.connection_opened(self)
 
     def data_received(self, data: bytes) -> None:
         self.last_received_ns = self.clock.monotonic_ns()
+        self.received_bytes += len(data)
+        self.reads += 1
+        if data != HEARTBEAT_FRAME:
+            self.active_ns = self.last_received_ns
         if self._is_suspended:
             self._waiting.append(data)
             return
@@ -253,6 +264,10 @@ class ServerConnection(asyncio.Protocol):
                 break  # an incomplete frame
         self.resume_reading()
 
+    def set_mechanism(self, mechanism: str) -> None:
+        """The SASL mechanism of the login."""
+        self.mechanism = mechanism
+
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
@@ -272,6 +287,11 @@ class ServerConnection(asyncio.Protocol):
     def send_content(self, channel: int, method: Method, content: bytes) -> None:
         self.write(self.amqp.send_content(channel, method, content))
 
+    def unsent_bytes(self) -> int:
+        """Output that the operating system has not accepted yet."""
+        transport = self.transport
+        return self._out_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
+
     def room_bytes(self) -> int:
         return max(self.settings.unsent_bytes_max - self._out_bytes, 1)
 
@@ -286,8 +306,12 @@ class ServerConnection(asyncio.Protocol):
     def flush(self) -> None:
         if not self._out or self.is_gone or self.transport is None:
             return
+        self.sent_bytes += self._out_bytes
+        self.writes += 1
         out, self._out, self._out_bytes = self._out, [], 0
         self.last_sent_ns = self.clock.monotonic_ns()
+        if out[0] is not HEARTBEAT_FRAME:
+            self.active_ns = self.last_sent_ns
         if len(out) == 1:
             self.transport.write(out[0])
         else:
@@ -366,18 +390,21 @@ class ServerConnection(asyncio.Protocol):
         self.close(ConnectionClose(*reply))
 
     def close(self, close: ConnectionClose) -> None:
-        """Send `connection.close`; a client that does not answer in time is disconnected."""
+        """Send `connection.close`; a client that does not answer in time is disconnected. A publisher that was paused
+        is read again, for its close-ok: what it publishes is discarded."""
         self.set_close_reason(CloseReason("broker", close.reply_text, close.reply_code))
         self.release()
         if self.is_gone or self.transport is None:
             return
+        self.is_publisher = False
         try:
             self.send_method(0, close)
         except WarrenError:  # the handshake has not begun, or it is closing already
             self.end()
             return
         self.flush()
-        self.server.call_later(CLOSE_SECONDS, self.end)
+        self.resume_reading()
+        self.server.call_later(CLOSE_SECONDS, self._disconnect)
 
     def release(self, channel: int | None = None) -> None:
         """Close one channel, or all, and release their consumers and messages."""
@@ -406,12 +433,14 @@ class ServerConnection(asyncio.Protocol):
             self.flush()
             self.transport.close()
 
+    def _disconnect(self) -> None:
+        """The time limit for close-ok is over. A client that does not read would keep the socket open for ever."""
+        if not self.is_gone:
+            self.reset("it did not answer connection.close") if self.unsent_bytes() else self.end()
+
     def set_close_reason(self, reason: CloseReason) -> None:
         """For the event log; the first reason counts."""
         self._close_reason = self._close_reason or reason
-
-    def set_mechanism(self, mechanism: str) -> None:
-        self.mechanism = mechanism
 
     def reset(self, reason: str) -> None:
         """Drop the connection at once: the client's next write fails."""
@@ -449,7 +478,7 @@ class ServerConnection(asyncio.Protocol):
         self.release()
         self.write(event.data)
         self.flush()
-        self.server.call_later(CLOSE_SECONDS, self.end)
+        self.server.call_later(CLOSE_SECONDS, self._disconnect)
 
     def _on_answered(self, event: ResponseReady) -> None:
         self.write(event.data)
@@ -463,8 +492,15 @@ class ServerConnection(asyncio.Protocol):
         self.end()
 
 
+def _address(address: object) -> tuple[str, int]:
+    return (address[0], address[1]) if isinstance(address, tuple) else ("", 0)
+
+
 def _address_text(address: object) -> str:
-    return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "this machine"
+    if not isinstance(address, tuple):
+        return "this machine"
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _channel_of(event: Event) -> int:

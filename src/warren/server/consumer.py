@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +60,7 @@ class ServerConsumer:
     __slots__ = (
         "_holder",
         "_on_cancelled",
+        "arguments",
         "channel",
         "handle",
         "is_auto_ack",
@@ -80,6 +81,7 @@ class ServerConsumer:
         is_exclusive: bool,
         priority: int,
         on_cancelled: Callable[[ServerConsumer], None],
+        arguments: Mapping[str, object],
     ) -> None:
         self.channel = channel
         self.handle = handle
@@ -88,6 +90,7 @@ class ServerConsumer:
         self.is_auto_ack = is_auto_ack
         self.is_exclusive = is_exclusive
         self.priority = priority
+        self.arguments = arguments
         self.prefetch = channel.prefetch
         self.unacked = 0
         self._holder = DeliverySource(handle, 0, self)

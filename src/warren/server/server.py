@@ -20,11 +20,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from warren.amqp.connection import ConnectionState
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import BasicCancel, ConnectionBlocked, ConnectionClose, ConnectionUnblocked
+from warren.base.errors import WarrenError
 from warren.base.ids import Epoch
 from warren.broker.auth.administration import CHANNELS_MAX, CONNECTIONS_MAX, AccessUpdate
 from warren.broker.confirms import Confirms
@@ -49,7 +50,11 @@ LOGIN_POOL_SIZE: Final = 2  # threads for logins: they must not wait for declara
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
+LOOP_SECONDS_MAX: Final = 10.0  # that another thread waits for the event loop
+
 UPDATE_SECONDS_MAX: Final = 30.0  # for the event loop to take up an update of permissions
+
+Result = TypeVar("Result")
 
 
 def listening_sockets(host: str, port: int) -> list[socket.socket]:
@@ -385,6 +390,17 @@ class Server:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(then, result, error)
 
+    def call_in_loop(self, call: Callable[[], Result]) -> Result:
+        """For other threads: the result of a call in the thread of the event loop. A call that cannot begin in time is
+        not made."""
+        future: Future[Result] = Future()
+        self.loop.call_soon_threadsafe(_complete, future, call)
+        try:
+            return future.result(LOOP_SECONDS_MAX)
+        except TimeoutError as error:
+            future.cancel()
+            raise WarrenError(f"the event loop did not answer within {LOOP_SECONDS_MAX:.0f} s", "repeat it") from error
+
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.loop.call_later(seconds, call)
 
@@ -440,3 +456,12 @@ class Server:
             connection.send_method(0, ConnectionBlocked(what))
         else:
             connection.send_method(0, ConnectionUnblocked())
+
+
+def _complete(future: Future[Result], call: Callable[[], Result]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except Exception as error:
+        future.set_exception(error)

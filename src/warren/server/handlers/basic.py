@@ -81,7 +81,8 @@ def _consume(channel: ServerChannel, method: BasicConsume) -> None:
         what = f"invalid arg 'x-priority' {where}: \"expected integer, got {type_of(priority)}\""
         raise _refusal(ReplyCode.PRECONDITION_FAILED, what, method)
     cancelled = partial(connection.server.cancelled, connection)
-    consumer = ServerConsumer(channel, handle, tag, method.no_ack, method.exclusive, priority, cancelled)
+    flags = method.no_ack, method.exclusive
+    consumer = ServerConsumer(channel, handle, tag, *flags, priority, cancelled, method.arguments)
     served = connection.served
     with handle.lock:
         if handle.queue is None:
