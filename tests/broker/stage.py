@@ -8,8 +8,8 @@ from typing import Any
 from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import WarrenError
 from warren.base.messages import Publication
+from warren.broker.consumers import Delivery, Outcome
 from warren.broker.exchanges.routing import Routing
-from warren.broker.getters import Delivery, Outcome
 from warren.broker.queue_api import SettleCall
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle

@@ -61,7 +61,7 @@ def test_consumers_are_a_module_of_their_own(stage: BrokerStage) -> None:
     stage.put(b"1", to="orders")
     assert waiter.handed == [[b"1"]]
     line = orders.serving().getters
-    assert type(line).__module__ == "warren.broker.getters"
+    assert type(line).__module__ == "warren.broker.consumers"
     assert list(line) == []
 
 

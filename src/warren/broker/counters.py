@@ -35,6 +35,12 @@ class MessageCounters:
     redelivered: int = 0
     acknowledged: int = 0
 
+    def add_unroutable(self, count: int, is_returned: bool) -> None:
+        if is_returned:
+            self.unroutable_returned += count
+        else:
+            self.unroutable_dropped += count
+
 
 class QueueCounters:
     """Messages of one queue since it was started, by the names of RabbitMQ's statistics. Restarts of the queue after a

@@ -34,10 +34,9 @@ from warren.base.environment import Clock, monotonic_ms, wall_ms
 from warren.base.errors import Damage, Misuse
 from warren.base.ids import QueueId, SequenceId
 from warren.base.messages import Publication, QueuePlace, Run, Slice, sizes_of
-from warren.broker.consumers import Consumers
+from warren.broker.consumers import Consumers, Delivery, Getter, WaitingGetters
 from warren.broker.dead_letters import NO_DEAD_LETTER_ROUTES, DeadLetterRoutes, MessageRemoval, behind
 from warren.broker.errors import NotYours, QueueDown, QueueFull
-from warren.broker.getters import Delivery, Getter, WaitingGetters
 from warren.broker.queue_arguments import (
     STEP_MESSAGES,
     Overflow,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from warren.base.ids import Epoch
 from warren.base.messages import Publication
 from warren.base.threads import Threads
+from warren.broker.consumers import Delivery, Getter, WaitingThread
 from warren.broker.dead_letters import behind
 from warren.broker.errors import NotYours, QueueFull
-from warren.broker.getters import Delivery, Getter, WaitingThread
 from warren.broker.queue import BrokerQueue
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.unit_of_work import UnitOfWork

@@ -87,6 +87,9 @@ class Client:
         """The permissions have changed."""
         self.access = access
 
+    def set_last_queue(self, name: str) -> None:
+        self.last_queue = name
+
 
 class Vhost:
     def __init__(

@@ -17,8 +17,8 @@ from warren.amqp.content import body_of
 from warren.base.errors import Misuse, Refused
 from warren.base.ids import QueueId
 from warren.base.messages import RAW, Slice
+from warren.broker.consumers import Delivery
 from warren.broker.errors import NotYours
-from warren.broker.getters import Delivery
 from warren.broker.queue_api import SettleCall
 from warren.queues.backing_queue import TagRange
 

@@ -33,8 +33,8 @@ from warren.base.errors import Misuse
 from warren.base.ids import Epoch
 from warren.base.messages import NOWHERE, Origin, Publication
 from warren.base.threads import Threads
+from warren.broker.consumers import Delivery
 from warren.broker.errors import NotYours
-from warren.broker.getters import Delivery
 from warren.broker.queue_api import QueueApi, SettleCall
 from warren.broker.queue_arguments import Overflow, QueueArguments
 from warren.broker.queue_handle import QueueHandle

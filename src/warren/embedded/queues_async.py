@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 
 from warren.base.threads import Threads
-from warren.broker.getters import Delivery, Outcome
+from warren.broker.consumers import Delivery, Outcome
 from warren.embedded.messages import Message, MessageBatch, Settled
 from warren.embedded.queues import Queue
 

@@ -31,10 +31,10 @@ from warren.base.environment import wall_ms
 from warren.base.errors import WarrenError
 from warren.base.messages import Publication
 from warren.broker.auth.permissions import NameRole, Operation, authorize
+from warren.broker.consumers import Delivery
 from warren.broker.declarations.dispatch import Declarations
 from warren.broker.declarations.errors import queue_in
 from warren.broker.errors import QueueDeleted, UnknownQueue
-from warren.broker.getters import Delivery
 from warren.broker.queue_api import SettleCall
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.request_batch import RouteCache

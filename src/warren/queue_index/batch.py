@@ -132,6 +132,13 @@ class _QueueChanges:
         self.requeues: dict[int, int] = {}  # by sequence id; 0: no row any more
         self.history: dict[Fate, list[tuple[int, int]]] = {}
 
+    def set_requeues(self, counts: Mapping[int, int]) -> None:
+        self.requeues |= counts
+
+    def clear(self) -> None:
+        """The queue is removed: only history is left."""
+        self.published, self.gone, self.removed, self.counters, self.requeues = {}, {}, {}, None, {}
+
 
 class IndexBatch:
     """Created by `QueueIndex.begin`."""
@@ -188,12 +195,12 @@ class IndexBatch:
         ranges = changes.history.get(_REQUEUED, ()) if changes is not None else ()
         rows = [message for first, stop in ranges for message in range(first, stop) if message in counts]
         if changes is not None:
-            changes.requeues |= {message: counts[message] for message in rows}
+            changes.set_requeues({message: counts[message] for message in rows})
         return rows
 
     def forget_requeues(self, place: QueuePlace, messages: Iterable[int]) -> None:
         """Remove the rows of messages that are gone."""
-        self._changes_of(place).requeues |= dict.fromkeys(messages, 0)
+        self._changes_of(place).set_requeues(dict.fromkeys(messages, 0))
 
     def delivered(self, place: QueuePlace, ranges: Ranges, consumer: str = "") -> None:
         """Messages that were delivered to a consumer. History only."""
@@ -213,8 +220,7 @@ class IndexBatch:
         self._check_open()
         for place, changes in self._places.items():
             if place.queue == queue:
-                changes.published, changes.gone, changes.removed, changes.counters = {}, {}, {}, None
-                changes.requeues = {}
+                changes.clear()
         self._removed_queues[queue] = None
 
     def join(self, participant: BatchParticipant) -> None:

@@ -130,12 +130,12 @@ class ServerChannel:
         connection, exchange, key = self.connection, publish.exchange, publish.routing_key
         is_reply = not exchange and key.startswith(NAME_PREFIX) and connection.server.replies.deliver(key, contents)
         if publish.mandatory:
-            connection.counts.unroutable_returned += len(contents)
+            connection.counts.add_unroutable(len(contents), is_returned=True)
             for content in contents:
                 returned = BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", exchange, key)
                 connection.send_content(self.number, returned, content)
         elif not is_reply:
-            connection.counts.unroutable_dropped += len(contents)
+            connection.counts.add_unroutable(len(contents), is_returned=False)
 
     def refused(self, tag: int, count: int) -> None:
         """A queue has refused these messages: nacks in confirm mode, otherwise only counted."""

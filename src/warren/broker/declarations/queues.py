@@ -56,7 +56,7 @@ class QueueDeclarations:
     def declare(self, client: Client, method: QueueDeclare) -> QueueDeclareOk:
         name = plain(method.queue)
         answer = self._declare_passive(client, name) if method.passive else self._declare(client, method, name)
-        client.last_queue = answer.queue
+        client.set_last_queue(answer.queue)
         return answer
 
     def delete(self, client: Client, method: QueueDelete) -> QueueDeleteOk:
