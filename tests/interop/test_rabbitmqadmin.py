@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import pika
 import pytest
+from pika.exceptions import ConnectionClosedByBroker
 
 from tests.management.stage import PASSWORD, ManagementStage
 
@@ -60,3 +62,25 @@ def test_a_wrong_password_is_reported_as_such(stage: ManagementStage) -> None:
     done = admin(stage, "-p", "wrong", "list", "queues")
     assert done.returncode != 0
     assert "Access refused" in done.stdout + done.stderr
+
+
+def test_clients_are_listed_and_closed(stage: ManagementStage) -> None:
+    stage.user("worker", vhost="/")
+    credentials = pika.PlainCredentials("worker", PASSWORD)
+    parameters = pika.ConnectionParameters("127.0.0.1", stage.serve_amqp(), credentials=credentials)
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.queue_declare("jobs", exclusive=True)
+    channel.basic_consume("jobs", lambda *arguments: None)
+    (listed_connection,) = listed(stage, "list", "connections", "name", "user", "channels")
+    name = listed_connection.pop("name")
+    assert listed_connection == {"user": "worker", "channels": 1}
+    assert listed(stage, "list", "channels", "name") == [{"name": f"{name} (1)"}]
+    assert listed(stage, "list", "consumers", "queue.name", "ack_required") == [
+        {"queue": {"name": "jobs"}, "ack_required": True}
+    ]
+    done = admin(stage, "close", "connection", f"name={name}")
+    assert (done.returncode, done.stdout) == (0, "connection closed\n")
+    with pytest.raises(ConnectionClosedByBroker):
+        connection.process_data_events(10)
+    assert listed(stage, "list", "connections") == []
