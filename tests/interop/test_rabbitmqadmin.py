@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
+from pika.exceptions import ConnectionClosedByBroker
 
 from tests.management.stage import PASSWORD, ManagementStage
 
@@ -158,3 +160,25 @@ def test_refusals_are_printed(stage: ManagementStage) -> None:
     refused = admin(stage, "declare", "queue", "name=orders", "durable=false")
     assert refused.returncode != 0
     assert "inequivalent arg 'durable' for queue 'orders' in vhost '/'" in refused.stdout + refused.stderr
+
+
+def test_clients_are_listed_and_closed(stage: ManagementStage) -> None:
+    stage.user("worker", vhost="/")
+    credentials = pika.PlainCredentials("worker", PASSWORD)
+    parameters = pika.ConnectionParameters("127.0.0.1", stage.serve_amqp(), credentials=credentials)
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.queue_declare("jobs", exclusive=True)
+    channel.basic_consume("jobs", lambda *arguments: None)
+    (listed_connection,) = listed(stage, "list", "connections", "name", "user", "channels")
+    name = listed_connection.pop("name")
+    assert listed_connection == {"user": "worker", "channels": 1}
+    assert listed(stage, "list", "channels", "name") == [{"name": f"{name} (1)"}]
+    assert listed(stage, "list", "consumers", "queue.name", "ack_required") == [
+        {"queue": {"name": "jobs"}, "ack_required": True}
+    ]
+    done = admin(stage, "close", "connection", f"name={name}")
+    assert (done.returncode, done.stdout) == (0, "connection closed\n")
+    with pytest.raises(ConnectionClosedByBroker):
+        connection.process_data_events(10)
+    assert listed(stage, "list", "connections") == []

@@ -41,6 +41,7 @@ class ClientStage(ManagementStage):
             self.user(tag, tag, vhost="/")
         self.user("guest", vhost="/")
         self.port = self.serve_amqp()
+        self.server.call_in_loop(self.server.monitor.stop)  # tests set and clear the alarms
         self.opened: list[pika.BlockingConnection] = []
 
     def connect(self, user: str = "guest", vhost: str = "/", **properties: Any) -> pika.BlockingConnection:

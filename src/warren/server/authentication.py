@@ -28,6 +28,9 @@ Failures expire a minute after the last one. An IPv6 address counts by its netwo
 all of them. The table is bounded: the address that failed least recently is removed first. Only refusals are delayed,
 and cached logins are not limited: other users of the same address can log in, though a new one may have to retry.
 
+`LoginAttempts` counts accepted and refused logins by protocol, in memory, for the HTTP API. They are not counted by
+address and user: an attacker could use any number of them.
+
 Invariants
 * All refusals have the same answer and the same cost: an unknown user costs a hash as well, so the time of a refusal
   reveals nothing. Only the log has the reason.

@@ -6,8 +6,8 @@
 A connection is listed from `connection.open` until its socket is closed, as in RabbitMQ; one that is still in its
 handshake is not.
 
-Facts are read where they are asked for, not in the event loop, so that a long list delays no message. Every container
-is copied by one operation of the interpreter and every number is read once: the facts of one connection may be some
+Facts are read in the caller's thread, not in the event loop, so that a long list delays no message. Every container is
+copied by one operation of the interpreter and every number is read once: the facts of one connection may be some
 microseconds apart. Changes happen in the event loop only (`Server.call_in_loop`).
 """
 
