@@ -1,6 +1,6 @@
 """Replay the script of requests on RabbitMQ and on Warren, and compare the answers: `python -m tests.compat.replay`.
 
-    script ──▶ RabbitMQ 3.10.8 ──▶ rabbitmq_http.json      recorded: --record
+    script ──▶ RabbitMQ 3.10.8 ──▶ rabbitmq_http.json      recorded: --record; --live asks it again
            └─▶ warren serve    ──▶ differences ──▶ each has a sentence in `EXPLAINED`, or is a failure
 
 Compared are the status, the `location` header, the texts of refusals, and of other answers the names and kinds of all
@@ -46,8 +46,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{len(answers)} answers of RabbitMQ written to {RECORDED.name}")
         return 0
     with tempfile.TemporaryDirectory() as directory:
-        ours = ask_warren(Path(directory))
-    found = list(differences(recorded(), ours))
+        theirs = ask_rabbitmq(Path(directory, "rabbitmq")) if arguments == ["--live"] else recorded()
+        ours = ask_warren(Path(directory, "warren"))
+    found = list(differences(theirs, ours))
     unexplained = [line for line, reason in found if not reason]
     for line in unexplained:
         print(line)
@@ -99,18 +100,28 @@ def _answer(client: httpx.Client, step: Step, names: Mapping[str, str]) -> Answe
     answer: Answer = {"step": step.title, "status": response.status_code}
     if "location" in response.headers:
         answer["location"] = re.sub(r"^https?://[^/]+", "", response.headers["location"])
-    text = response.text
-    for placeholder, name in names.items():
-        text = text.replace(name.replace("%20", " "), placeholder)
     try:
-        body = json.loads(text) if text else None
+        body = json.loads(response.text) if response.text else None
     except ValueError:
-        answer["text"] = text[:200]
+        answer["text"] = response.text[:200]
         return answer
-    answer["refusal" if response.status_code >= 400 else "kinds"] = (
-        body if response.status_code >= 400 else kinds_of(body)
-    )
+    own = {name.replace("%20", " "): placeholder for placeholder, name in names.items()}
+    body = _without_names(body, own)
+    answer |= {"refusal": body} if response.status_code >= 400 else {"kinds": kinds_of(body)}
     return answer
+
+
+def _without_names(value: Any, names: Mapping[str, str]) -> Any:
+    """The same with placeholders for names of the broker at hand."""
+    match value:
+        case dict():
+            return {names.get(name, name): _without_names(each, names) for name, each in value.items()}
+        case list():
+            return [_without_names(each, names) for each in value]
+        case str():
+            for name, placeholder in names.items():
+                value = value.replace(name, placeholder)
+    return value
 
 
 def kinds_of(value: Any) -> Any:

@@ -12,17 +12,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from warren.broker.exchanges.routing import KINDS
 from warren.broker.policies import Policy
 from warren.broker.vhost import Vhost
+from warren.catalog import parameters
 from warren.catalog.vhosts import VhostRow
 from warren.management.broker_facts import Alarm, BrokerView, Listener, QueueFact, process_facts
 from warren.management.connections import queue_consumers
 from warren.management.listing import columns, listed, shown
-from warren.management.requests import HttpRequest, not_found, sees_server, visible
+from warren.management.requests import HttpRequest, HttpResponse, bad_request, not_found, sees_server, visible
 from warren.management.statistics import LENGTHS, MESSAGE_RATES, churn, message_stats, queue_stats, window_of
+
+_CLUSTER_NAME: Final = "cluster_name"
+_FEATURE_FLAGS: Final = (
+    *(
+        "classic_mirrored_queue_version",
+        "drop_unroutable_metric",
+        "empty_basic_get_metric",
+        "implicit_default_bindings",
+    ),
+    *("maintenance_mode_status", "quorum_queue", "user_limits", "virtual_host_metadata"),
+)
 
 
 def whoami(request: HttpRequest) -> Any:
@@ -34,7 +46,34 @@ def version(request: HttpRequest) -> Any:
 
 
 def cluster_name(request: HttpRequest) -> Any:
-    return {"name": request.broker.node}
+    return {"name": cluster_name_of(request.broker)}
+
+
+def set_cluster_name(request: HttpRequest) -> Any:
+    """A global parameter, as in RabbitMQ."""
+    name = request.body.get("name")
+    if not isinstance(name, str) or not name:
+        raise bad_request(["key_missing", "name"] if name is None else ["not_string", name])
+    request.broker.catalog.change(lambda writer: parameters.put(writer, None, parameters.GLOBAL, _CLUSTER_NAME, name))
+    return HttpResponse(None, 204)
+
+
+def cluster_name_of(broker: BrokerView) -> str:
+    """The name that was set; the node's, if there is none."""
+    with broker.catalog.reading() as connection:
+        row = parameters.get(connection, None, parameters.GLOBAL, _CLUSTER_NAME)
+    return broker.node if row is None else str(row.value)
+
+
+def extensions(request: HttpRequest) -> Any:
+    """Scripts of a web interface: there is none."""
+    return []
+
+
+def feature_flags(request: HttpRequest) -> Any:
+    """What clients of RabbitMQ may ask for. All of them are in effect, and cannot be disabled."""
+    common = {"desc": "", "doc_url": "", "provided_by": "rabbit", "stability": "stable", "state": "enabled"}
+    return [common | {"name": name} for name in _FEATURE_FLAGS]
 
 
 def overview(request: HttpRequest) -> Any:
@@ -50,7 +89,7 @@ def overview(request: HttpRequest) -> Any:
         "product_version": reported_version(broker),
         "product_name": broker.settings.product,
         "rabbitmq_version": reported_version(broker),
-        "cluster_name": broker.node,
+        "cluster_name": cluster_name_of(broker),
         "disable_stats": False,
         "enable_queue_totals": True,
         "message_stats": statistics.of_broker(message_stats(broker.counts), rates),

@@ -192,7 +192,8 @@ def _items(vhost: Vhost) -> list[Item]:
 
 
 def _exchange_item(vhost: Vhost, row: ExchangeRow) -> Item:
-    return {
+    policy = vhost.policies.of_exchange(row.name).policy
+    return ({} if policy is None else {"policy": policy.name}) | {
         "arguments": shown(row.arguments),
         "auto_delete": row.auto_delete,
         "durable": row.durable,
