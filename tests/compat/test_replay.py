@@ -35,4 +35,4 @@ def test_a_difference_without_a_reason_is_found() -> None:
         "GET /api/x: field b[].d is new",
     ]
     refused = [{"step": "GET /api/x", "status": 404, "refusal": {"error": "e", "reason": "r"}}]
-    assert [line for line, _ in differences(theirs, refused)][0].startswith("GET /api/x: status 404 instead of 200")
+    assert next(line for line, _ in differences(theirs, refused)).startswith("GET /api/x: status 404 instead of 200")
