@@ -201,7 +201,7 @@ async def get_raw(uri: str, queue: str, is_ack: bool = False) -> list[tuple[byte
     """Content headers and bodies, as they are on the wire; they return to the queue unless they are acknowledged."""
     client = await open_client(parse_uri("source", uri))
     await client.call(1, methods.ChannelOpen(), methods.ChannelOpenOk)
-    found = []
+    found: list[tuple[bytes, bytes]] = []
     while True:
         client.send(frames.method_frame(1, methods.BasicGet(queue=queue, no_ack=is_ack)))
         received = await client.receive()
@@ -239,7 +239,6 @@ def test_ten_thousand_messages_keep_their_order(direction: tuple[MovableBroker, 
     assert result.report["queues"] == [{"queue": queue, "target": queue, "moved": 10_000, "possible_repeats": 0}]
     assert [body for body, _ in target.read(queue)] == bodies
     assert source.length(queue) == 0
-    print(f"{source.name} to {target.name}: {10_000 / result.report['seconds']:.0f} messages/s")
 
 
 def test_a_message_with_further_routing_keys_arrives_in_its_queue_only(

@@ -54,6 +54,13 @@ class MovedQueue:
     possible_repeats: int = 0
     waiting: int = 0  # ready at the source when the transfer started
 
+    def start(self, waiting: int) -> None:
+        self.waiting = waiting
+
+    def count_moved(self, is_repeat: bool) -> None:
+        self.moved += 1
+        self.possible_repeats += is_repeat
+
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
@@ -100,8 +107,7 @@ class ConfirmWindow:
             self.acked += 1
             self._confirmed.remove(self.acked)
             queue, is_repeat = self._entries.popleft()
-            queue.moved += 1
-            queue.possible_repeats += is_repeat
+            queue.count_moved(is_repeat)
 
 
 async def move_queues(
@@ -169,7 +175,7 @@ class Transfer:
         for client in (self._source, self._target):
             await client.call(CHANNEL, methods.ChannelOpen(), methods.ChannelOpenOk)
         for queue in self._plan.queues:
-            queue.waiting = await _message_count(self._source, queue.source)
+            queue.start(await _message_count(self._source, queue.source))
             try:
                 await _message_count(self._target, queue.target)
             except ChannelRefused as error:
