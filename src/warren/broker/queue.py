@@ -65,10 +65,10 @@ class DeliveryCounts:
         self._back: dict[int, int] = {}
         self._stored: set[int] = set()  # those with a row in the index
 
-    def set_limit(self, limit: int | None) -> None:
+    def set_limit(self, limit: int | None, is_on: bool = False) -> None:
+        """Counts so far stay, until their messages are gone."""
         self._limit = limit
-        if limit is None:
-            self._back.clear()
+        self.is_on = is_on or limit is not None
 
     def __len__(self) -> int:
         return len(self._back)
@@ -205,7 +205,7 @@ class BrokerQueue:
         work.touch(self)
         self.arguments = arguments
         self.leaving.set_arguments(arguments)
-        self.delivery_counts.set_limit(arguments.delivery_limit)
+        self.delivery_counts.set_limit(arguments.delivery_limit, arguments.counts_deliveries)
         self.use.set_arguments(arguments)
         self._may_expire = self._may_expire or arguments.message_ttl_ms is not None
         self.check_limit(work)
