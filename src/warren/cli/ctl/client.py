@@ -155,7 +155,8 @@ class UrlClient:
         self.host = parts.hostname
         self.port = parts.port or (15671 if parts.scheme == "https" else 15672)
         self.name = f"{parts.scheme}://{self.host}:{self.port}"
-        self._login = unquote(parts.username or "guest"), unquote(parts.password or "guest")
+        self.user = unquote(parts.username or "guest")
+        self._login = self.user, unquote(parts.password or "guest")
         self._has_tls = parts.scheme == "https"
         self._timeout = timeout
 

@@ -227,42 +227,43 @@ def _memory_breakdown(call: Call) -> Result:
 
 
 def status_facts(call: Call) -> dict[str, Any]:
-    """The status under the names of `rabbitmqctl status --formatter json`."""
+    """The status under the names of `rabbitmqctl status --formatter json`. RabbitMQ gathers statistics for some seconds
+    before it shows them: until then a number is 0."""
     overview, node = call.get("overview"), call.get("nodes")[0]
-    totals = overview["object_totals"]
+    totals = overview.get("object_totals", {})
     return {
         "active_plugins": node.get("enabled_plugins", []),
         "alarms": _alarms(call),
         "config_files": node.get("config_files", []),
         "data_directory": node.get("db_dir", ""),
-        "disk_free": node["disk_free"],
-        "disk_free_limit": node["disk_free_limit"],
+        "disk_free": node.get("disk_free", 0),
+        "disk_free_limit": node.get("disk_free_limit", 0),
         "file_descriptors": {
-            "sockets_limit": node["sockets_total"],
-            "sockets_used": node["sockets_used"],
-            "total_limit": node["fd_total"],
-            "total_used": node["fd_used"],
+            "sockets_limit": node.get("sockets_total", 0),
+            "sockets_used": node.get("sockets_used", 0),
+            "total_limit": node.get("fd_total", 0),
+            "total_used": node.get("fd_used", 0),
         },
         "is_under_maintenance": False,
         "listeners": [_listener(each) for each in overview["listeners"]],
         "log_files": node.get("log_files", []),
-        "memory": _memory(call, node) | {"total": {"rss": node["mem_used"]}, "strategy": "rss"},
+        "memory": _memory(call, node) | {"total": {"rss": node.get("mem_used", 0)}, "strategy": "rss"},
         "node": node["name"],
         "os": os.uname().sysname,
-        "pid": int(node["os_pid"]),
+        "pid": int(node.get("os_pid", 0)),
         "problems": overview.get("problems", []),
         "product_name": overview.get("product_name", ""),
         "product_version": overview.get("management_version", ""),
         "rabbitmq_version": overview["rabbitmq_version"],
-        "running": node["running"],
+        "running": node.get("running", True),
         "totals": {
-            "connection_count": totals["connections"],
-            "queue_count": totals["queues"],
+            "connection_count": totals.get("connections", 0),
+            "queue_count": totals.get("queues", 0),
             "virtual_host_count": len(call.get("vhosts", columns="name")),
         },
-        "uptime": node["uptime"] // 1000,
+        "uptime": node.get("uptime", 0) // 1000,
         "vm_memory_calculation_strategy": "rss",
-        "vm_memory_high_watermark_limit": node["mem_limit"],
+        "vm_memory_high_watermark_limit": node.get("mem_limit", 0),
     }
 
 
@@ -445,13 +446,12 @@ def _pid_in(file: str) -> int:
 
 
 def _is_alive(pid: int) -> bool:
+    """A process that has ended, and whose parent has not waited for it yet, is not alive."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as source:
+            return source.read().rpartition(") ")[2][:1] not in ("Z", "X")
+    except OSError:
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _stop(call: Call) -> Result:
@@ -502,10 +502,8 @@ def _limit_words(call: Call) -> tuple[str, str]:
     is_memory = call.verb.name == "set_vm_memory_high_watermark"
     if len(words) == 1:
         return ("relative" if is_memory else "absolute"), words[0]
-    if len(words) > 2:
+    if len(words) > 2 or words[0] != ("absolute" if is_memory else "mem_relative"):
         raise WrongUsage("too many arguments.", USAGE)
-    if words[0] != ("absolute" if is_memory else "mem_relative"):
-        raise bad_value()
     return words[0], words[1]
 
 

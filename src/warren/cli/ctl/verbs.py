@@ -20,7 +20,7 @@ from typing import Any
 
 from warren.cli.ctl import node
 from warren.cli.ctl.call import Call, Verb, WrongUsage, bad_value, path
-from warren.cli.ctl.client import SOFTWARE, UNAVAILABLE, USAGE, CtlError
+from warren.cli.ctl.client import SOFTWARE, UNAVAILABLE, USAGE, CtlError, UrlClient
 from warren.cli.ctl.output import Document, Result, Rows, Sentence
 
 USERS, ACCESS, VHOSTS, POLICIES = "Users", "Access control", "Virtual hosts", "Policies and parameters"
@@ -273,6 +273,8 @@ def _add_vhost(call: Call) -> None:
         if call.has("default-queue-type"):
             options["default_queue_type"] = call["default-queue-type"]
         call.put("vhosts", call["virtual_host"], **options)
+        if isinstance(call.client, UrlClient):  # by HTTP the creator gets all permissions; rabbitmqctl grants none
+            call.delete("permissions", call["virtual_host"], call.client.user)
 
 
 def _delete_vhost(call: Call) -> None:
@@ -327,7 +329,7 @@ def _policy_banner(kind: str) -> Callable[[Call], str]:
 def _clear(*parts: str) -> Callable[[Call], None]:
     def run(call: Call) -> None:
         answer = call.client.request("DELETE", path(*(part.format_map(call) for part in parts)))
-        if answer.status == 404 and (not call.verb.is_vhost or call.find("vhosts", call.vhost) is not None):
+        if answer.status == 404:
             raise CtlError(UNAVAILABLE, "Parameter does not exist")
         if not answer.is_good:
             raise call.refused(answer)
@@ -355,6 +357,10 @@ def _set_global_parameter(call: Call) -> None:
 def _limits(call: Call, kind: str, name: str) -> dict[str, Any]:
     found = call.find(kind, name) or []
     return dict(found[0]["value"]) if found else {}
+
+
+def _compact(limits: dict[str, Any]) -> str:
+    return json.dumps(limits, separators=(",", ":"), sort_keys=True)
 
 
 def _limit_definition(call: Call) -> dict[str, Any]:
@@ -391,8 +397,8 @@ def _list_vhost_limits(call: Call) -> Result:
     if call.find("vhosts", call.vhost) is None:
         raise call.no_vhost(call.vhost)
     limits = _limits(call, "vhost-limits", call.vhost)
-    text = json.dumps(limits, separators=(",", ":"))
-    return Sentence(text, {"node": call.node, "result": "ok", "value": text}) if limits else Document([])
+    text = _compact(limits)
+    return Sentence(text, {"node": call.node, "result": "ok", "value": text}) if limits else Rows([], [])
 
 
 def _set_user_limits(call: Call) -> None:
@@ -428,7 +434,7 @@ def _list_user_limits(call: Call) -> Result:
     name = call["user"] or _FIRST_USER
     if call.find("users", name) is None:
         raise call.no_user(name)
-    return Sentence(json.dumps(_limits(call, "user-limits", name), separators=(",", ":")))
+    return Sentence(_compact(_limits(call, "user-limits", name)))
 
 
 # -- queues, connections, definitions ---------------------------------------------------------------------------------
@@ -456,7 +462,8 @@ def _delete_queue(call: Call) -> Result:
         raise CtlError(USAGE, "Queue is in use" if "in use" in answer.reason else "Queue is not empty")
     if not answer.is_good:
         raise call.refused(answer)
-    return Sentence(f"Queue was successfully deleted with {found.get('messages_ready', 0)} ready messages")
+    ready = 0 if call.has("if-empty") else found.get("messages_ready", 0)
+    return Sentence(f"Queue was successfully deleted with {ready} ready messages")
 
 
 def _delete_queue_banner(call: Call) -> str:
@@ -488,6 +495,8 @@ def _close_all(is_chosen: Callable[[Call, Mapping[str, Any]], bool]) -> Callable
         for name in chosen:
             _close(call, name)
             time.sleep(int(delay_ms) / 1000)
+        if call.verb.name != "close_all_connections":
+            return None
         text = f"Closed {len(chosen)} connections"
         return Sentence(text, {"node": call.node, "result": "ok", "value": text})
 
@@ -574,7 +583,8 @@ VERBS: tuple[Verb, ...] = (
     Verb("change_password", "username password?", USERS, "Set another password.",
          _change_password, 'Changing password for user "{username}" ...', works_stopped=True),
     Verb("clear_password", "username", USERS, "Remove the password: the user cannot log in with one.",
-         _clear_password, 'Clearing password for user "{username}" ...', works_stopped=True),
+         _clear_password, 'Clearing password for user "{username}" ...', works_stopped=True,
+         no_user_code=UNAVAILABLE),
     Verb("authenticate_user", "username password?", USERS, "Check a password.",
          _authenticate_user, 'Authenticating user "{username}" ...', works_stopped=True),
     Verb("set_user_tags", "username tag*", USERS, "Set the tags: administrator, monitoring, policymaker, management.",
