@@ -35,6 +35,9 @@ class MessageCounters:
     redelivered: int = 0
     acknowledged: int = 0
 
+    def add_created(self, queues: int) -> None:
+        self.queues_created += queues
+
 
 class QueueCounters:
     """Messages of one queue since it was started, by the names of RabbitMQ's statistics. Restarts of the queue after a
