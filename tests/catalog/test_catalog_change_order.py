@@ -11,7 +11,7 @@ from tests.catalog.catalog_stage import CatalogStage
 from warren.base.errors import Refused
 from warren.base.threads import SystemThreads
 from warren.catalog import vhosts
-from warren.catalog.catalog import Catalog, CatalogChange, ChangeOrder, FunctionChange
+from warren.catalog.catalog import Catalog, CatalogChange, ChangeOrder, CombinedOrder, FunctionChange
 from warren.catalog.rows import RowWriter
 
 
@@ -132,3 +132,83 @@ def test_an_error_in_the_routing_releases_the_ticket(catalog: Catalog, order: Ch
     lookup = FunctionChange(lambda writer: 2)
     catalog.apply(lookup, order)
     assert lookup.result == 2
+
+
+# -- a change of several routings ------------------------------------------------------------------------------------
+
+
+class CombinedChange(NoteChange):
+    """Has a part in each of two orders."""
+
+    def __init__(self, name: str, notes: list[str], combined: CombinedOrder, *parts: tuple[ChangeOrder, CatalogChange]):
+        super().__init__(name, notes)
+        self._combined = combined
+        self._parts = parts
+
+    def write(self, writer: RowWriter) -> None:
+        super().write(writer)
+        for order, part in self._parts:
+            self._combined.join(order, part)
+
+
+def two_orders() -> tuple[ChangeOrder, ChangeOrder]:
+    return ChangeOrder(SystemThreads().condition()), ChangeOrder(SystemThreads().condition())
+
+
+def test_a_change_of_two_routings_follows_earlier_changes_in_both(catalog: Catalog) -> None:
+    """An earlier change of the second order is delayed: the first routing is updated meanwhile, the second one later;
+    a later change of the second order waits for both."""
+    notes: list[str] = []
+    first, second = two_orders()
+    has_started, may_continue = threading.Event(), threading.Event()
+
+    def start() -> None:
+        has_started.set()
+        assert may_continue.wait(30)
+
+    combined = CombinedOrder()
+    parts = (first, NoteChange("in first", notes)), (second, NoteChange("in second", notes))
+    both = CombinedChange("both", notes, combined, *parts)
+    jobs = [(NoteChange("earlier", notes, start), second), (both, combined), (NoteChange("later", notes), second)]
+    threads = [threading.Thread(target=catalog.apply, args=job, daemon=True) for job in jobs]
+    threads[0].start()
+    assert has_started.wait(30)
+    for thread, expected in zip(threads[1:], ("in first", "later written"), strict=True):
+        thread.start()
+        while expected not in notes:
+            thread.join(0.001)
+    may_continue.set()
+    for thread in threads:
+        thread.join(30)
+    assert notes == ["earlier written", "both written", "in first", "later written", "earlier", "in second", "later"]
+
+
+def test_all_routings_are_updated_when_one_of_them_fails(catalog: Catalog) -> None:
+    notes: list[str] = []
+    first, second = two_orders()
+    combined = CombinedOrder()
+    parts = (first, BadUpdate("bad", notes)), (second, NoteChange("good", notes))
+    with pytest.raises(Refused, match="a mistake of ours"):
+        catalog.apply(CombinedChange("both", notes, combined, *parts), combined)
+    assert notes == ["both written", "good"]
+    assert not first._tickets
+    assert not second._tickets
+
+
+def test_a_change_of_two_routings_that_the_log_refuses_releases_its_tickets(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    first, second = two_orders()
+    combined = CombinedOrder()
+    parts = (first, NoteChange("a", notes)), (second, NoteChange("b", notes))
+
+    def failing(epoch: object) -> None:
+        raise OSError("the disk")
+
+    monkeypatch.setattr(catalog, "settle", failing)
+    with pytest.raises(OSError, match="the disk"):
+        catalog.apply(CombinedChange("both", notes, combined, *parts), combined)
+    assert notes == ["both written"]
+    assert not first._tickets
+    assert not second._tickets

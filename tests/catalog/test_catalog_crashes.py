@@ -20,7 +20,9 @@ from tests.snapshot.crash_stage import Open
 from tools.simulator.stepped_threads import SteppedThreads
 from warren.base.ids import VhostId
 from warren.catalog import bindings, exchanges, parameters, queues, vhosts
+from warren.catalog.bindings import NewBinding
 from warren.catalog.catalog import Catalog
+from warren.catalog.queues import NewQueue
 from warren.catalog.rebuild import remove_leftovers
 from warren.catalog.rows import RowWriter
 from warren.snapshot.database import Database
@@ -64,11 +66,17 @@ class Client:
 
 
 def _declare_and_bind(here: VhostId, name: str, keys: list[str], writer: RowWriter) -> None:
-    queue = queues.declare(writer, here, name)
+    """One of the clients writes its rows together, as an import of definitions does."""
+    source = _topic(writer, here)
     for vhost_id in (here, None):
         parameters.put(writer, vhost_id, "policy", name, {"keys": keys})
+    if name.startswith("b"):
+        (queue,) = queues.create(writer, here, [NewQueue(name, True, False, {})])
+        bindings.create(writer, here, [NewBinding(source, queue, key, {}) for key in keys])
+        return
+    queue = queues.declare(writer, here, name)
     for key in keys:
-        bindings.bind(writer, _topic(writer, here), queue, key)
+        bindings.bind(writer, source, queue, key)
 
 
 def _delete(here: VhostId, name: str, writer: RowWriter) -> None:

@@ -114,7 +114,7 @@ def test_the_last_of_repeated_keys_counts() -> None:
         ("no.such.key = 1", "unknown key"),
         ("heartbeats = 1", "unknown key"),
         ("ssl_options.verify = verify_peer", "TLS is not served by this version"),
-        ("load_definitions = /etc/d.json", "this version does not import definitions at the start"),
+        ("management.load_definitions = /etc/d.json", "the key is load_definitions"),
         ("cluster_formation.peer_discovery_backend = x", "Warren is one node"),
         ("auth_mechanisms.1 = GSSAPI", "mechanisms are PLAIN and AMQPLAIN and ANONYMOUS, not GSSAPI"),
         ("loopback_users = guest", "write loopback_users.NAME = true, or loopback_users = none"),

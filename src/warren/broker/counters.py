@@ -41,6 +41,9 @@ class MessageCounters:
         else:
             self.unroutable_dropped += count
 
+    def add_created(self, queues: int) -> None:
+        self.queues_created += queues
+
 
 class QueueCounters:
     """Messages of one queue since it was started, by the names of RabbitMQ's statistics. Restarts of the queue after a

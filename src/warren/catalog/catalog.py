@@ -19,7 +19,7 @@ A declaration also has effects in memory: a queue starts, the routing changes. I
     apply(change, order)    write 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ update_routing 1, then 2, 3 …
                             and its ticket    on_logged      start
 
-A change that concerns several vhosts (`JoinedOrder`) has a ticket in the order of each.
+A change that concerns several vhosts (`CombinedOrder`) has a ticket in the order of each.
 
 Invariants
 * `applied <= durable`. Reads see committed rows; a read waits for the transaction that is open.
@@ -140,7 +140,7 @@ class ChangeOrder:
                 self._lock.notify_all()
 
 
-class JoinedOrder(ChangeOrder):
+class CombinedOrder(ChangeOrder):
     """The orders of all routings that one change concerns. Each of them has a part of the change, with the effects on
     that routing. Parts wait one after the other for changes that were made earlier, so they cannot wait for each other.
     """

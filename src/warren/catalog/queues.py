@@ -7,10 +7,10 @@ the log still has about such a queue is skipped (checklist HS-06).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
@@ -54,6 +54,24 @@ def declare(
     except IntegrityError as error:
         raise Refused(f"queue {name!r} cannot be in vhost {vhost_id}: there is none", "declare it first") from error
     return QueueRow(id_, vhost_id, name, durable, exclusive, auto_delete, dict(arguments or {}))
+
+
+class NewQueue(NamedTuple):
+    name: str
+    durable: bool
+    auto_delete: bool
+    arguments: Arguments
+
+
+def create(writer: RowWriter, vhost_id: VhostId, new: Sequence[NewQueue]) -> list[QueueRow]:
+    """Queues that do not exist, by one statement. For thousands of them."""
+    common = {"vhost_id": vhost_id, "exclusive": False}
+    images = [{**common, **each._asdict(), "arguments": to_json(each.arguments)} for each in new]
+    ids = writer.insert_many(RowKind.QUEUE, images)
+    return [
+        QueueRow(QueueId(id_), vhost_id, each.name, each.durable, False, each.auto_delete, dict(each.arguments))
+        for id_, each in zip(ids, new, strict=True)
+    ]
 
 
 def delete(writer: RowWriter, id_: QueueId) -> list[BindingId]:

@@ -48,7 +48,7 @@ import base64
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -226,13 +226,21 @@ class RowWriter:
 
     def insert(self, kind: RowKind, image: Mapping[str, Any]) -> int:
         """A new row; its id. An `IntegrityError` of SQL is passed on."""
-        checked_texts(image)
-        id_ = self._take_id()
+        return self.insert_many(kind, [image])[0]
+
+    def insert_many(self, kind: RowKind, images: Sequence[Mapping[str, Any]]) -> list[int]:
+        """New rows by one statement; their ids. All of them, or none."""
+        if not images:
+            return []
+        for image in images:
+            checked_texts(image)
+        ids = [self._take_id() for _ in images]
         with self.connection.begin_nested():
-            self.connection.execute(insert(TABLES[kind]), row_of(kind, id_, image))
-        self.entries.append((key_of(kind, id_), encode(image)))
-        self.last = replace(self.last.with_rows(kind, 1), last_id=max(self.last.last_id, id_))
-        return id_
+            rows = [row_of(kind, id_, image) for id_, image in zip(ids, images, strict=True)]
+            self.connection.execute(insert(TABLES[kind]), rows)
+        self.entries += [(key_of(kind, id_), encode(image)) for id_, image in zip(ids, images, strict=True)]
+        self.last = replace(self.last.with_rows(kind, len(ids)), last_id=max(self.last.last_id, *ids))
+        return ids
 
     def replace(self, kind: RowKind, row: Mapping[Any, Any], **fields: Any) -> None:
         """Other fields for a row that was read from SQL."""

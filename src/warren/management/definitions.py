@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection
-
 from warren.amqp.errors import PeerError
 from warren.base.errors import Refused, WarrenError
 from warren.broker.auth.administration import AccessChange, Credentials, Patterns, UnknownUser, checked_limit
@@ -48,6 +46,7 @@ from warren.broker.policies import (
 )
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog import bindings, exchanges, parameters, permissions, queues, users, vhosts
+from warren.catalog.bindings import BindingRow
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.parameters import GLOBAL, ParameterRow
 from warren.catalog.queues import QueueRow
@@ -416,48 +415,67 @@ def _read(files: Files, path: str) -> bytes:
 # -- export ----------------------------------------------------------------------------------------------------------
 
 
+class _VhostRows(NamedTuple):
+    vhost: VhostRow
+    exchanges: list[ExchangeRow]
+    queues: list[QueueRow]
+    bindings: list[BindingRow]
+    parameters: list[ParameterRow]
+
+
 def export_definitions(broker: BrokerView) -> dict[str, Any]:
-    version = reported_version(broker)
+    """Of one moment."""
     with broker.catalog.reading() as connection:
-        names = {row.id: row.name for row in vhosts.every(connection)}
-        user_rows = users.every(connection)
-        user_names = {row.id: row.name for row in user_rows}
-        document: dict[str, Any] = {
-            "rabbit_version": version,
-            "rabbitmq_version": version,
-            "product_name": broker.settings.product,
-            "product_version": version,
-            "users": [_user_item(row) for row in user_rows],
-            "vhosts": [_vhost_item(row) for row in vhosts.every(connection)],
-            "permissions": [
-                {"user": user_names[row.user_id], "vhost": names[row.vhost_id]}
-                | {"configure": row.configure, "write": row.write, "read": row.read}
-                for row in permissions.every(connection)
-            ],
-            "topic_permissions": [
-                {"user": user_names[row.user_id], "vhost": names[row.vhost_id]}
-                | {"exchange": row.exchange, "write": row.write, "read": row.read}
-                for row in permissions.every_topic(connection)
-            ],
-            "global_parameters": [{"name": row.name, "value": row.value} for row in parameters.every(connection, None)],
-        }
-        for vhost in vhosts.every(connection):
-            for section, items in _of_vhost(connection, vhost).items():
-                document.setdefault(section, []).extend({**item, "vhost": vhost.name} for item in items)
-    left_out = [row.name for row in user_rows if _is_left_out(row)]
-    if left_out:
-        document["warnings"] = [f"user {name!r} is exported without its scrypt hash" for name in left_out]
-        _LOG.warning("users exported without their hash", extra={"facts": {"users": ",".join(left_out)}})
+        of_vhosts = [
+            _VhostRows(
+                row,
+                exchanges.every(connection, row.id),
+                queues.every(connection, row.id),
+                bindings.every(connection, row.id),
+                parameters.every(connection, row.id),
+            )
+            for row in vhosts.every(connection)
+        ]
+        user_rows, globals_ = users.every(connection), parameters.every(connection, None)
+        permitted, topics = permissions.every(connection), permissions.every_topic(connection)
+    names = {each.vhost.id: each.vhost.name for each in of_vhosts}
+    user_names = {row.id: row.name for row in user_rows}
+    version = reported_version(broker)
+    document: dict[str, Any] = {
+        "rabbit_version": version,
+        "rabbitmq_version": version,
+        "product_name": broker.settings.product,
+        "product_version": version,
+        "users": [_user_item(row) for row in user_rows],
+        "vhosts": [_vhost_item(each.vhost) for each in of_vhosts],
+        "permissions": [
+            {"user": user_names[row.user_id], "vhost": names[row.vhost_id]}
+            | {"configure": row.configure, "write": row.write, "read": row.read}
+            for row in permitted
+        ],
+        "topic_permissions": [
+            {"user": user_names[row.user_id], "vhost": names[row.vhost_id]}
+            | {"exchange": row.exchange, "write": row.write, "read": row.read}
+            for row in topics
+        ],
+        "global_parameters": [{"name": row.name, "value": row.value} for row in globals_],
+        **{section: [] for section in ("parameters", "policies", "queues", "exchanges", "bindings")},
+    }
+    for each in of_vhosts:
+        for section, items in _vhost_items(each).items():
+            document[section] += [{**item, "vhost": each.vhost.name} for item in items]
+    if without_hash := [row.name for row in user_rows if _has_scrypt_hash(row)]:
+        document["warnings"] = [f"user {name!r} is exported without its scrypt hash" for name in without_hash]
+        _LOG.warning("users exported without their hash", extra={"facts": {"users": ",".join(without_hash)}})
     return document
 
 
-def _of_vhost(connection: Connection, vhost: VhostRow) -> dict[str, list[dict[str, Any]]]:
+def _vhost_items(rows: _VhostRows) -> dict[str, list[dict[str, Any]]]:
     """Without the name of the vhost, except in parameters and policies. Exclusive queues belong to a connection."""
-    every_exchange = {row.id: row for row in exchanges.every(connection, vhost.id)}
-    every_queue = {row.id: row for row in queues.every(connection, vhost.id) if not row.exclusive}
-    rows = parameters.every(connection, vhost.id)
+    every_exchange = {row.id: row for row in rows.exchanges}
+    every_queue = {row.id: row for row in rows.queues if not row.exclusive}
     bound = []
-    for row in bindings.every(connection, vhost.id):
+    for row in rows.bindings:
         source = every_exchange[row.source_id]
         to_exchange = None if row.exchange_id is None else every_exchange[row.exchange_id]
         target = to_exchange if row.queue_id is None else every_queue.get(row.queue_id)
@@ -468,8 +486,8 @@ def _of_vhost(connection: Connection, vhost: VhostRow) -> dict[str, list[dict[st
                 | {"routing_key": row.routing_key, "arguments": shown(row.arguments)}
             )
     return {
-        "parameters": [_parameter_item(row, vhost) for row in rows if row.component != POLICY],
-        "policies": [_policy_item(row, vhost) for row in rows if row.component == POLICY],
+        "parameters": [_parameter_item(row, rows.vhost) for row in rows.parameters if row.component != POLICY],
+        "policies": [_policy_item(row, rows.vhost) for row in rows.parameters if row.component == POLICY],
         "queues": [_queue_item(row) for row in every_queue.values()],
         "exchanges": [_exchange_item(row) for row in every_exchange.values() if _is_exported(row)],
         "bindings": bound,
@@ -480,13 +498,13 @@ def _is_exported(row: ExchangeRow) -> bool:
     return bool(row.name) and not row.name.startswith("amq.")
 
 
-def _is_left_out(row: UserRow) -> bool:
+def _has_scrypt_hash(row: UserRow) -> bool:
     return row.hashing_algorithm == Hashing.SCRYPT.value and bool(row.password_hash)
 
 
 def _user_item(row: UserRow) -> dict[str, Any]:
     item = {"name": row.name, "password_hash": row.password_hash, "hashing_algorithm": row.hashing_algorithm}
-    if _is_left_out(row):
+    if _has_scrypt_hash(row):
         item = {"name": row.name, "hashing_algorithm": Hashing.SHA256.value}
     return {**item, "tags": list(row.tags), "limits": dict(row.limits)}
 
@@ -529,7 +547,15 @@ def get_vhost_definitions(request: HttpRequest) -> Any:
         row = vhosts.get(connection, request.names["vhost"])
         if row is None:
             raise bad_request("vhost_not_found")
-        found = _of_vhost(connection, row)
+        found = _vhost_items(
+            _VhostRows(
+                row,
+                exchanges.every(connection, row.id),
+                queues.every(connection, row.id),
+                bindings.every(connection, row.id),
+                parameters.every(connection, row.id),
+            )
+        )
     return HttpResponse({"rabbit_version": reported_version(broker), **found}, headers=_download(request))
 
 

@@ -42,7 +42,7 @@ from warren.broker.errors import QueuesClosed
 from warren.broker.vhost import Vhost
 from warren.broker.vhosts import UnknownVhost, Vhosts
 from warren.catalog import permissions, users, vhosts
-from warren.catalog.catalog import Catalog, CatalogChange, JoinedOrder
+from warren.catalog.catalog import Catalog, CatalogChange, CombinedOrder
 from warren.catalog.rows import RowWriter
 from warren.catalog.users import UserRow
 from warren.catalog.vhosts import VhostRow
@@ -100,7 +100,7 @@ class AccessUpdate:
 class AccessChange:
     """Operations on the rows of one change, and what they affect."""
 
-    def __init__(self, writer: RowWriter, vhosts: Vhosts, order: JoinedOrder) -> None:
+    def __init__(self, writer: RowWriter, vhosts: Vhosts, order: CombinedOrder) -> None:
         self.writer = writer
         self._vhosts = vhosts
         self._order = order
@@ -236,7 +236,7 @@ class _AdministrationChange(CatalogChange, Generic[Result]):
     access: AccessChange
     result: Result
 
-    def __init__(self, function: Callable[[AccessChange], Result], vhosts: Vhosts, order: JoinedOrder) -> None:
+    def __init__(self, function: Callable[[AccessChange], Result], vhosts: Vhosts, order: CombinedOrder) -> None:
         self._function = function
         self._vhosts = vhosts
         self._order = order
@@ -269,7 +269,7 @@ class Administration:
         """Make all changes of the function, or none; durable and in effect on return. Refused on a full disk."""
         if self._is_disk_full():
             raise OutOfRoom("users, vhosts and permissions cannot be changed: the disk is full", "free some space")
-        order = JoinedOrder()
+        order = CombinedOrder()
         made = _AdministrationChange(function, self._vhosts, order)
         deleted: list[tuple[Vhost, list[QueueId]]] = []
         try:

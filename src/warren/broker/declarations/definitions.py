@@ -8,7 +8,8 @@ An object that exists must be equivalent, as for a client that declares it; it i
 definitions, and those can give themselves every permission by the same document.
 
 Queues start when they are first used, as after a restart; those that expire, or whose messages do, start at the end
-(`Vhost.apply_policies`). Rows of a vhost that existed before are read once.
+(`Vhost.apply_policies`). Rows of a vhost that existed before are read once, and new ones are written together: 20,000
+queues take seconds, during which other changes of the catalog wait.
 
 Invariant: a refusal names the object.
 """
@@ -38,12 +39,12 @@ from warren.broker.policies import MAX_QUEUES, VhostPolicies
 from warren.broker.queue_arguments import QueueArguments
 from warren.broker.vhost import Vhost
 from warren.catalog import bindings, exchanges, parameters, queues
-from warren.catalog.bindings import BindingRow
+from warren.catalog.bindings import BindingRow, NewBinding
 from warren.catalog.catalog import CatalogChange
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.parameters import ParameterRow
-from warren.catalog.queues import QueueRow
-from warren.catalog.rows import RowWriter
+from warren.catalog.queues import NewQueue, QueueRow
+from warren.catalog.rows import RowWriter, checked_name
 from warren.catalog.vhosts import VhostRow
 
 CheckKind = Callable[[QueueArguments], None]
@@ -118,7 +119,9 @@ class _VhostTopology(CatalogChange):
         self._exchanges = {each.name: each for each in exchanges.every(writer.connection, row.id)}
         self._queues = {each.name: each for each in queues.every(writer.connection, row.id)}
         self._new_exchanges: list[ExchangeRow] = []
-        self._new_queues: list[QueueRow] = []
+        self._new_queues: dict[str, NewQueue] = {}  # not written yet
+        self._created: list[QueueRow] = []
+        self._new_bindings: list[NewBinding] = []
         self._bindings: list[BindingRow] = []
         self._parameters: list[ParameterRow] = []  # all that it has, at the end
 
@@ -148,36 +151,47 @@ class _VhostTopology(CatalogChange):
     def declare_queue(
         self, name: str, durable: bool, auto_delete: bool, arguments: Mapping[str, Any], check_kind: CheckKind
     ) -> None:
-        what, row = queue_in(self._row.name, name), self._queues.get(name)
+        what = queue_in(self._row.name, name)
+        row = self._queues.get(name) or self._new_queues.get(name)
         if row is not None:
-            if row.exclusive:
+            if isinstance(row, QueueRow) and row.exclusive:
                 raise locked(what)
             check_same_queue(what, row, durable, auto_delete, arguments)
             return
         check_new_queue(what, durable, auto_delete, False, arguments, check_kind)
-        flags = {"durable": durable, "auto_delete": auto_delete}
-        row = queues.declare(self._writer, self._row.id, name, **flags, arguments=arguments)
-        self._queues[name] = row
-        self._new_queues.append(row)
+        self._new_queues[checked_name(f"the name of {what}", name)] = NewQueue(name, durable, auto_delete, arguments)
 
     def bind(self, request: BindingRequest) -> None:
         if request == BindingRequest("", request.target, True, request.target, {}):
             return  # every queue has it
         check_not_default(request.source, *(() if request.is_queue else (request.target,)))
+        self._create_queues()
+        what = exchange_in(self._row.name, request.source)
         source = self._exchanges.get(request.source)
         target = (self._queues if request.is_queue else self._exchanges).get(request.target)
         if source is None:
-            raise not_found(exchange_in(self._row.name, request.source))
+            raise not_found(what)
         if target is None:
             raise not_found((queue_in if request.is_queue else exchange_in)(self._row.name, request.target))
         if source.type == "headers":
             check_headers(request.arguments)
-        self._bindings.append(bindings.bind(self._writer, source, target, request.routing_key, request.arguments))
+        key = checked_name(f"the routing key of a binding of {what}", request.routing_key, may_be_empty=True)
+        self._new_bindings.append(NewBinding(source, target, key, request.arguments))
+
+    def _create_queues(self) -> None:
+        """Those that were declared since the last call: bindings need their ids."""
+        if self._new_queues:
+            rows = queues.create(self._writer, self._row.id, list(self._new_queues.values()))
+            self._queues |= {row.name: row for row in rows}
+            self._created += rows
+            self._new_queues = {}
 
     def finish(self) -> None:
+        self._create_queues()
+        self._bindings = bindings.create(self._writer, self._row.id, self._new_bindings)
         self._parameters = parameters.every(self._writer.connection, self._row.id)
         limit = VhostPolicies.of(self._parameters).limit(MAX_QUEUES)
-        new, all_ = len(self._new_queues), len(self._queues)
+        new, all_ = len(self._created), len(self._queues)
         if new and limit is not None and all_ > limit:
             raise QueueLimitExceeded(self._row.name, new, limit, all_ - new)
 
@@ -192,8 +206,8 @@ class _VhostTopology(CatalogChange):
         vhost.set_policies(VhostPolicies.of(self._parameters))
         for exchange in self._new_exchanges:
             vhost.routing.add_exchange(exchange)
-        for queue in self._new_queues:
+        for queue in self._created:
             vhost.routing.add_queue(queue)
-        vhost.counts.queues_created += len(self._new_queues)
+        vhost.counts.add_created(len(self._created))
         for binding in self._bindings:
             vhost.routing.add_binding(binding)

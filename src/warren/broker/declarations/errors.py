@@ -21,7 +21,7 @@ from warren.broker.errors import QueueDown, QueuesClosed, VhostDeleted
 from warren.broker.exchanges.headers import comparable
 from warren.broker.queue_arguments import BACKING, BadArgument, type_of
 from warren.catalog.exchanges import ExchangeRow
-from warren.catalog.queues import QueueRow
+from warren.catalog.queues import NewQueue, QueueRow
 
 RESERVED = "amq."
 
@@ -111,7 +111,7 @@ QUEUE_TYPE: Final = "x-queue-type"
 
 
 def check_same_queue(
-    what: str, current: QueueRow, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
+    what: str, current: QueueRow | NewQueue, durable: bool, auto_delete: bool, arguments: Mapping[str, Any]
 ) -> None:
     _check("durable", what, current.durable, durable)
     _check("auto_delete", what, current.auto_delete, auto_delete)
