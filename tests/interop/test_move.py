@@ -10,12 +10,16 @@ import json
 import os
 import random
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -44,8 +48,11 @@ class MovableBroker:
 
     name: str
     port: int
+    directory: Path
     kill: Callable[[], None]
     start: Callable[[], None]
+    pause: Callable[[], None] = lambda: None
+    resume: Callable[[], None] = lambda: None
     management_port: int = 0
 
     @property
@@ -59,6 +66,12 @@ class MovableBroker:
         with self.connect() as connection:
             connection.channel().queue_declare(queue, durable=True, arguments=arguments)
         return queue
+
+    def wait_for_durable(self, queue: str) -> None:
+        """RabbitMQ answers a declare before Mnesia writes it: kill -9 within two seconds or so loses the queue."""
+        if self.name == RABBITMQ:
+            logs = [self.directory / "LATEST.LOG", self.directory / "rabbit_durable_queue.DCL"]
+            wait_for(lambda: any(queue.encode() in log.read_bytes() for log in logs if log.exists()))
 
     def fill(self, queue: str, bodies: Sequence[bytes]) -> None:
         self.declare(queue)
@@ -87,9 +100,21 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Movable
         peers.start_rabbitmq(tmp_path_factory.mktemp(RABBITMQ)) as rabbitmq,
         BrokerProcess(tmp_path_factory.mktemp(WARREN) / "data") as warren,
     ):
+        (mnesia,) = (path.parent for path in rabbitmq.directory.glob("mnesia/*/LATEST.LOG"))
         yield {
-            RABBITMQ: MovableBroker(RABBITMQ, rabbitmq.port, rabbitmq.kill, rabbitmq.start),
-            WARREN: MovableBroker(WARREN, warren.port, warren.kill, warren.start, warren.management_port),
+            RABBITMQ: MovableBroker(
+                RABBITMQ, rabbitmq.port, mnesia, rabbitmq.kill, rabbitmq.start, rabbitmq.pause, rabbitmq.resume
+            ),
+            WARREN: MovableBroker(
+                WARREN,
+                warren.port,
+                Path(warren.directory),
+                warren.kill,
+                warren.start,
+                lambda: warren.process.send_signal(signal.SIGSTOP),
+                lambda: warren.process.send_signal(signal.SIGCONT),
+                warren.management_port,
+            ),
         }
 
 
@@ -343,6 +368,8 @@ def test_a_broker_killed_in_the_middle_loses_nothing(
     bodies = [b"message %d" % number for number in range(10_000)]
     source.fill(queue, bodies)
     target.declare(queue)
+    for each in direction:
+        each.wait_for_durable(queue)
     process = start_move(source, target, "--prefetch", "100", queue)
     wait_for(lambda: target.length(queue) > 300)
     broker = source if killed == "source" else target
@@ -354,6 +381,45 @@ def test_a_broker_killed_in_the_middle_loses_nothing(
     marked = assert_all_arrived(bodies, target.read(queue), queue)
     assert result.report["possible_repeats"] == marked
     assert source.length(queue) == 0
+
+
+def test_a_target_that_hangs_ends_the_move_and_loses_nothing(
+    direction: tuple[MovableBroker, MovableBroker], queue: str
+) -> None:
+    source, target = direction
+    bodies = [b"message %d" % number for number in range(10_000)]
+    source.fill(queue, bodies)
+    target.declare(queue)
+    process = start_move(source, target, "--prefetch", "100", "--retry-seconds", "2", queue)
+    wait_for(lambda: target.length(queue) > 300)
+    target.pause()
+    try:
+        result = ended(process)
+    finally:
+        target.resume()
+    assert result.code == 69 and "has confirmed nothing for 2 seconds" in result.err
+    assert 0 < result.report["moved"] < len(bodies)
+    again = move(source, target, queue)
+    assert again.code == 0, again.err
+    marked = assert_all_arrived(bodies, target.read(queue), queue)
+    assert again.report["possible_repeats"] == marked
+
+
+def test_messages_that_another_consumer_gets_end_the_move(
+    direction: tuple[MovableBroker, MovableBroker], queue: str
+) -> None:
+    source, target = direction
+    with source.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare(queue, durable=True, arguments={"x-single-active-consumer": True})
+        channel.confirm_delivery()
+        for _ in range(3):
+            channel.basic_publish("", queue, b"")
+        channel.basic_qos(prefetch_count=1)
+        channel.basic_consume(queue, lambda *_: None)
+        result = move(source, target, "--declare", "--retry-seconds", "1", queue)
+    assert result.code == 69 and "has delivered nothing for 1 seconds" in result.err, result.err
+    assert target.length(queue) == 0
 
 
 # ---------------------------------------------------------------------------------------------------------- refused
@@ -410,8 +476,62 @@ def test_a_wrong_password_is_refused_and_not_shown(direction: tuple[MovableBroke
     assert "secret" not in done.stderr
 
 
+def test_a_target_behind_tls_needs_a_certificate_that_is_trusted(
+    pair: dict[str, MovableBroker], queue: str, tmp_path: Path
+) -> None:
+    source, target = pair[RABBITMQ], pair[WARREN]
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*request, *names], check=True, capture_output=True)
+    source.fill(queue, [b"secret"])
+    target.declare(queue)
+    with tls_proxy(target.port, key, certificate) as port:
+        line = [sys.executable, "-m", "warren.cli.main", "move", "--from", source.uri, "--to"]
+        uri = f"amqps://guest:guest@127.0.0.1:{port}/%2F"
+        refused = subprocess.run([*line, uri, queue], capture_output=True, text=True, timeout=60, check=False)
+        assert refused.returncode == 64 and "is not trusted" in refused.stderr
+        trusted = f"{uri}?cacertfile={certificate}"
+        done = subprocess.run([*line, trusted, queue], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert target.read(queue) == [(b"secret", None)]
+
+
+@contextmanager
+def tls_proxy(port: int, key: Path, certificate: Path) -> Iterator[int]:
+    """A TLS listener in front of a port without TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    loop = asyncio.new_event_loop()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(copy(reader, behind_writer), copy(behind_reader, writer), return_exceptions=True)
+
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        for task in (tasks := asyncio.all_tasks(loop)):
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
+        loop.close()
+
+
 def test_a_broker_that_is_not_there_is_tried_for_a_limited_time(pair: dict[str, MovableBroker], queue: str) -> None:
     (port,) = peers.free_ports(1)
-    nothing = MovableBroker("nothing", port, lambda: None, lambda: None)
-    result = move(pair[WARREN], nothing, "--retry-seconds", "0.5", queue)
+    nothing = MovableBroker("nothing", port, Path(), lambda: None, lambda: None)
+    result = move(pair[WARREN], nothing, "--retry-seconds", "1", queue)
     assert result.code == 69 and "next attempt" in result.err and "no connection to the target" in result.err
