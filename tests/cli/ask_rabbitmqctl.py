@@ -18,7 +18,7 @@ import httpx
 import pika
 
 from tests.cli.ctl_lines import ANSWERS, DIRECTORY, LINES, LISTS, OUTPUT_DIFFERS, PORT, CtlAnswer, CtlLine, normalized
-from tests.management.ask_server import _wait_for, _with_management
+from tests.management.ask_server import wait_for, with_management
 from tools.bench.peers import RABBITMQ_HOME, start_rabbitmq
 
 
@@ -32,9 +32,9 @@ class RunningRabbitMQ(NamedTuple):
 @contextmanager
 def running_rabbitmq(directory: Path) -> Iterator[RunningRabbitMQ]:
     with start_rabbitmq(directory) as peer:
-        management_port = _with_management(peer)
+        management_port = with_management(peer)
         with httpx.Client(base_url=f"http://127.0.0.1:{management_port}", timeout=30, trust_env=False) as client:
-            _wait_for(client)
+            wait_for(client)
         raw = Path(f"/proc/{peer.pid}/environ").read_text(encoding="utf-8")
         environment = dict(pair.split("=", 1) for pair in raw.split("\0") if "=" in pair)
         yield RunningRabbitMQ(peer.port, management_port, environment["RABBITMQ_NODENAME"], environment)
