@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from logging.handlers import WatchedFileHandler
 from typing import Any
 
+from warren.app import event_log
 from warren.app.event_log import NAME
 from warren.base.errors import Misuse, Refused
 from warren.config.configuration import Configuration, messages_bytes, system_memory_bytes
@@ -74,13 +74,7 @@ class ServerControl:
         _LOG.warning("log level set by a command", extra={"facts": {"level": chosen, "category": category or "all"}})
 
     def reopen_log(self) -> None:
-        for handler in logging.getLogger(NAME).handlers:
-            if isinstance(handler, WatchedFileHandler):
-                handler.acquire()
-                try:
-                    handler.reopenIfNeeded()
-                finally:
-                    handler.release()
+        event_log.reopen()
 
     def environment(self) -> dict[str, dict[str, str]]:
         groups = {group.title: [each for each in group.options if each.fields] for group in GROUPS}

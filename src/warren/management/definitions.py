@@ -264,13 +264,13 @@ def _policy(item: Document) -> ParameterDefinition:
 
 
 def _exchange(item: Document) -> ExchangeDefinition:
-    flags = _flag(item, "durable"), _flag(item, "auto_delete"), _flag(item, "internal", False)
+    flags = _flag(item, "durable"), _flag(item, "auto_delete", False), _flag(item, "internal", False)
     arguments = table_of(item.get("arguments", {}), "arguments")
     return ExchangeDefinition(_vhost_name(item), _text(item, "name"), _text(item, "type"), *flags, arguments)
 
 
 def _queue(item: Document) -> QueueDefinition:
-    flags, arguments = (_flag(item, "durable"), _flag(item, "auto_delete")), item.get("arguments", {})
+    flags, arguments = (_flag(item, "durable"), _flag(item, "auto_delete", False)), item.get("arguments", {})
     return QueueDefinition(_vhost_name(item), _text(item, "name"), *flags, table_of(arguments, "arguments"))
 
 
