@@ -62,6 +62,8 @@ REFUSED = {
     "page is no number": Question("GET", "/api/queues?page=a"),
     "aliveness, nothing permitted": Question("GET", "/api/aliveness-test/%2F", "limited"),
     "port is no number": Question("GET", "/api/health/checks/port-listener/x"),
+    "time is no number": Question("GET", "/api/health/checks/certificate-expiration/x/weeks"),
+    "unit is unknown": Question("GET", "/api/health/checks/certificate-expiration/1/fortnights"),
 }
 # Where the names and kinds of fields are compared.
 SHOWN = {
@@ -81,6 +83,7 @@ SHOWN = {
     "protocol-listener-spelling": "/api/health/checks/protocol-listener/AMQP091",
     "protocol-listener-missing": "/api/health/checks/protocol-listener/mqtt",
     "port-listener-missing": "/api/health/checks/port-listener/1",
+    "certificate-expiration": "/api/health/checks/certificate-expiration/1/weeks",
     "quorum": "/api/health/checks/node-is-quorum-critical",
 }
 
@@ -90,7 +93,8 @@ def walk(node: str, port: int) -> dict[str, str]:
     found = {}
     for route in (each for each in ROUTES if each.path.startswith("/api/")):
         for vhost, encoded in VHOSTS.items() if "{vhost}" in route.path else [("", "")]:
-            path = route.path.format(vhost=encoded, name=QUEUE, node=node, port=port, protocol="amqp")
+            names = {"name": QUEUE, "node": node, "port": port, "protocol": "amqp", "within": 1, "unit": "weeks"}
+            path = route.path.format(vhost=encoded, **names)
             found[f"{route.path} {vhost}".strip()] = path
     return found
 

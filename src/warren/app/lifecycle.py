@@ -1,6 +1,7 @@
 """The life cycle of a broker process, in one event loop.
 
     open ──▶ listen ──▶ ready ──signal──▶ drain ──▶ close        a second signal: no more waiting for clients
+                          │ SIGHUP: certificates of TLS are read again
                           └──the log failed──▶ stop at once, end with an error
 
 * Objects of the start are frozen for the garbage collector. The thread switch interval is short, so that a finished
@@ -31,6 +32,7 @@ from warren.files.atomic import replace
 from warren.files.protocol import join
 from warren.management import http_server
 from warren.management.broker_facts import Listener
+from warren.server.server import AMQPS
 
 _LOG = logging.getLogger(__name__)
 FILES_MIN: Final = 1024  # for files, and for clients that have logged in
@@ -90,11 +92,11 @@ def run(broker: Broker, print_line: PrintLine, began_ns: int) -> bool:
 
 async def _serve(broker: Broker, print_line: PrintLine, began_ns: int) -> None:
     shutdown = Shutdown(asyncio.get_running_loop(), broker)
-    host, port = await _listen(broker)
+    await _listen(broker)
     try:
         management = await _manage(broker)
         try:
-            _print_addresses(management, print_line, _address(host, port))
+            _print_addresses(broker, management, print_line)
             _freeze_objects()
             seconds = (broker.environment.clock.monotonic_ns() - began_ns) / 1e9
             print_line(f"ready in {seconds:.2f} s")
@@ -116,6 +118,8 @@ class Shutdown:
         self._loop = loop
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
+        if broker.tls.is_on:
+            loop.add_signal_handler(signal.SIGHUP, self._reload_certificates, broker)
         broker.server.on_failure = lambda error: self._failed()
         self._callbacks = LoopCallbacks(loop, broker)
         self._watching = loop.create_task(self._watch(broker))
@@ -130,6 +134,11 @@ class Shutdown:
             for each in (signal.SIGTERM, signal.SIGINT):
                 self._loop.remove_signal_handler(each)
         self.has_begun.set()
+
+    def _reload_certificates(self, broker: Broker) -> None:
+        """In a thread, as everything that reads files."""
+        task = broker.environment.background.task("certificates", "certificates are not reloaded")
+        self._loop.run_in_executor(None, task.run, broker.tls.reload)
 
     def _failed(self) -> None:
         self.is_urgent.set()
@@ -181,18 +190,20 @@ async def _drain(broker: Broker, shutdown: Shutdown) -> None:
     await asyncio.gather(draining, urgent, return_exceptions=True)
 
 
-async def _listen(broker: Broker) -> tuple[str, int]:
-    where = _address(broker.settings.host, broker.settings.port)
+async def _listen(broker: Broker) -> None:
+    settings = broker.settings
+    addresses = (*settings.plain_listeners, *settings.tls_listeners)
+    where = ", ".join(_address(host or settings.host, port) for host, port in addresses)
     try:
-        host, port = await broker.server.start()
+        await broker.server.start()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Refused(
                 f"address {where} is already in use", "stop the other process, or choose another --port"
             ) from error
         raise Refused(f"cannot listen at {where}: {error.strerror or error}", "choose another --host") from error
-    broker.listeners = [Listener("amqp", host, port)]
-    return host, port
+    tls = {AMQPS: broker.configuration.tls}
+    broker.listeners = [Listener(*address, tls.get(address[0])) for address in broker.server.addresses]
 
 
 async def _manage(broker: Broker) -> http_server.ManagementServer:
@@ -200,13 +211,21 @@ async def _manage(broker: Broker) -> http_server.ManagementServer:
     host = configuration.management_host or configuration.server.host
     path = join(configuration.places.directory, SOCKET)
     ports = configuration.management_port, configuration.prometheus_port
-    return await http_server.start(broker, host, *ports, path, configuration.management)
+    https = None
+    if configuration.management_ssl_port is not None:
+        assert broker.tls.management is not None, "its certificate was read"
+        tls_host = configuration.management_ssl_host or host
+        https = http_server.HttpsAddress(tls_host, configuration.management_ssl_port, broker.tls.management)
+    return await http_server.start(broker, host, *ports, path, configuration.management, https=https)
 
 
-def _print_addresses(management: http_server.ManagementServer, print_line: PrintLine, amqp: str) -> None:
+def _print_addresses(broker: Broker, management: http_server.ManagementServer, print_line: PrintLine) -> None:
     """The process that started the broker reads these lines."""
-    print_line(f"amqp {amqp}")
-    print_line(f"management http://{_address(*management.addresses[http_server.HTTP])}")
+    for protocol, host, port in broker.server.addresses:
+        print_line(f"{'amqps' if protocol == AMQPS else 'amqp'} {_address(host, port)}")
+    for scheme in (http_server.HTTP, http_server.HTTPS):
+        if scheme in management.addresses:
+            print_line(f"management {scheme}://{_address(*management.addresses[scheme])}")
     print_line(f"prometheus http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics")
 
 

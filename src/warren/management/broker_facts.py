@@ -42,7 +42,7 @@ from warren.files.environment import Environment
 from warren.files.protocol import Files
 from warren.queues.backing_queue import MessageSizes
 from warren.server.authentication import Login
-from warren.server.settings import ServerSettings
+from warren.server.settings import ServerSettings, TlsSettings
 from warren.snapshot.database import Database
 
 
@@ -59,9 +59,10 @@ class Alarm(StrEnum):
 class Listener:
     """A protocol served at an address."""
 
-    protocol: str  # amqp, http, http/prometheus
+    protocol: str  # amqp, amqp/ssl, http, https, http/prometheus
     host: str
     port: int
+    tls: TlsSettings | None = None  # with TLS
 
 
 class UserDirectory(Protocol):

@@ -27,7 +27,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from warren.amqp.connection import (
     AcksReceived,
@@ -300,6 +300,17 @@ class ServerConnection(asyncio.Protocol):
 
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)
+
+    # -- TLS -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_tls(self) -> bool:
+        return self.transport is not None and self.transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """The client's, if it was verified."""
+        return self.transport.get_extra_info("peercert") if self.transport is not None else None
 
     # -- the vhost -----------------------------------------------------------------------------------------------
 

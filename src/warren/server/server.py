@@ -1,4 +1,4 @@
-"""The server: the listening socket, its connections, and the event loop in which they are served.
+"""The server: the listening sockets, their connections, and the event loop in which they are served.
 
     sockets are read ──▶ request batches ──▶ VhostLoop.run: one unit of work per vhost ──▶ sockets are written
                                                    │ epoch
@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from warren.amqp.connection import ConnectionState
 from warren.amqp.errors import ReplyCode
@@ -32,11 +32,12 @@ from warren.catalog.catalog import Catalog
 from warren.files.environment import Environment
 from warren.server.alarms import BLOCKED, UNSAFE, PublisherPressure, ResourceMonitor
 from warren.server.authentication import UserAuthentication
-from warren.server.connection import ServerConnection
+from warren.server.connection import CLOSE_SECONDS, ServerConnection
 from warren.server.consumer import ServerConsumer
 from warren.server.direct_reply import DirectReplies
 from warren.server.half_open import HalfOpenConnections
 from warren.server.settings import ServerSettings
+from warren.server.tls import Tls
 from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ LOGIN_POOL_SIZE: Final = 2  # threads for logins: they must not wait for declara
 ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
+AMQP, AMQPS = "amqp", "amqp/ssl"  # protocols of listeners, as RabbitMQ names them
 
 
 class Server:
@@ -58,8 +60,9 @@ class Server:
         environment: Environment,
         confirms: Confirms,
         pool: Executor | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """`pool`: for blocking calls; None: the server has its own."""
+        """`pool`: for blocking calls; None: the server has its own. `tls`: of the listeners with TLS."""
         self.vhosts = vhosts
         self.storage = storage
         self.catalog: Catalog = storage.catalog
@@ -90,28 +93,51 @@ class Server:
         self._login_pool = pool or ThreadPoolExecutor(LOGIN_POOL_SIZE, thread_name_prefix="warren-login")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listener: asyncio.Server | None = None
+        self._tls = tls
+        self._listeners: list[asyncio.Server] = []
+        self.addresses: list[tuple[str, str, int]] = []  # protocol, host, port
         self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
-        """Listen; returns host and port."""
+        """Listen; returns host and port of the first listener. All of them are in `addresses`."""
         self._loop = asyncio.get_running_loop()
         settings = self.settings
-        self._listener = await self._loop.create_server(
-            lambda: ServerConnection(self), settings.host, settings.port, backlog=BACKLOG
-        )
+        try:
+            for host, port in settings.plain_listeners:
+                await self._listen(AMQP, host, port)
+            for host, port in settings.tls_listeners:
+                await self._listen(AMQPS, host, port)
+        except BaseException:
+            self._stop_listening()
+            raise
         self.monitor.begin(self._loop)
         self.clean_up(self.vhosts.warm_up)
-        host, port = self._listener.sockets[0].getsockname()[:2]
+        _, host, port = self.addresses[0]
         return host, port
+
+    async def _listen(self, protocol: str, host: str, port: int) -> None:
+        with_tls: dict[str, Any] = {}
+        if protocol == AMQPS:
+            assert self._tls is not None, "listeners with TLS have a certificate"
+            with_tls["ssl"] = self._tls.context
+            with_tls["ssl_handshake_timeout"] = self.settings.tls_handshake_seconds
+            with_tls["ssl_shutdown_timeout"] = CLOSE_SECONDS
+        listener = await self.loop.create_server(
+            lambda: ServerConnection(self), host or self.settings.host, port, backlog=BACKLOG, **with_tls
+        )
+        self._listeners.append(listener)
+        self.addresses.append((protocol, *listener.sockets[0].getsockname()[:2]))
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Stop listening, close connections, then cut off those that stay open."""
         self.vhosts.close_soon()
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         for connection in list(self.connections):
             connection.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, "CONNECTION_FORCED - broker is stopping"))
         seconds = self.settings.drain_seconds if drain_seconds is None else drain_seconds
