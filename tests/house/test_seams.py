@@ -43,6 +43,7 @@ DOORS: dict[str, set[str]] = {
     "management/http_server.py": {"os"},  # the name of a socket in its directory
     "server/server.py": {"concurrent"},  # the threads that do what blocks
     "server/connection.py": {"socket"},  # the option by which a connection is reset
+    "server/tls.py": {"ssl"},  # contexts from certificate files, which only OpenSSL reads
     "app/lifecycle.py": {"signal"},  # how a broker is asked to stop
     "pipeline/source.py": {"signal"},  # how Spark ends the process of a stream's reader
     "pipeline/session.py": FILES | PROCESSES,  # finds a Java runtime, before there is any Spark

@@ -273,7 +273,8 @@ def test_certificates_that_cannot_be_used_are_refused_at_the_start(
     tmp_path: Path, server_certificate: Certificate, lines: list[str], text: str
 ) -> None:
     encrypted = tmp_path / "encrypted.key"
-    hiding = ["openssl", "ec", "-aes128", "-passout", "pass:secret", "-in", server_certificate.key, "-out", encrypted]
+    hiding: list[str | Path] = ["openssl", "ec", "-aes128", "-passout", "pass:secret"]
+    hiding += ["-in", server_certificate.key, "-out", encrypted]
     subprocess.run(hiding, check=True, capture_output=True)
     both, conf = tmp_path / "both.pem", tmp_path / "rabbitmq.conf"
     both.write_text(server_certificate.cert.read_text() + server_certificate.key.read_text())

@@ -188,12 +188,12 @@ class IndexBatch:
         ranges = changes.history.get(_REQUEUED, ()) if changes is not None else ()
         rows = [message for first, stop in ranges for message in range(first, stop) if message in counts]
         if changes is not None:
-            changes.requeues |= {message: counts[message] for message in rows}
+            changes.requeues.update({message: counts[message] for message in rows})
         return rows
 
     def forget_requeues(self, place: QueuePlace, messages: Iterable[int]) -> None:
         """Remove the rows of messages that are gone."""
-        self._changes_of(place).requeues |= dict.fromkeys(messages, 0)
+        self._changes_of(place).requeues.update(dict.fromkeys(messages, 0))
 
     def delivered(self, place: QueuePlace, ranges: Ranges, consumer: str = "") -> None:
         """Messages that were delivered to a consumer. History only."""
@@ -214,7 +214,7 @@ class IndexBatch:
         for place, changes in self._places.items():
             if place.queue == queue:
                 changes.published, changes.gone, changes.removed, changes.counters = {}, {}, {}, None
-                changes.requeues = {}
+                changes.requeues.clear()
         self._removed_queues[queue] = None
 
     def join(self, participant: BatchParticipant) -> None:

@@ -84,6 +84,10 @@ class ServerChannel:
         self.pending_gets = 0  # in the current batch
         self._refused: set[int] = set()  # nacked tags that `confirm` has not passed yet
 
+    def declared(self, queue: str) -> None:
+        """The queue of later methods that name none."""
+        self.client = replace(self.client, last_queue=queue)
+
     def renew_access(self, access: Access) -> None:
         self.client = replace(self.client, access=access)
 
@@ -133,14 +137,15 @@ class ServerChannel:
     def _unroutable(self, publish: BasicPublish, contents: list[bytes]) -> None:
         """Return mandatory messages, and deliver direct replies: no queue has their names."""
         connection, exchange, key = self.connection, publish.exchange, publish.routing_key
+        counts = connection.counts
         is_reply = not exchange and key.startswith(NAME_PREFIX) and connection.server.replies.deliver(key, contents)
         if publish.mandatory:
-            connection.counts.unroutable_returned += len(contents)
+            counts.unroutable_returned += len(contents)
             for content in contents:
                 returned = BasicReturn(ReplyCode.NO_ROUTE, "NO_ROUTE", exchange, key)
                 connection.send_content(self.number, returned, content)
         elif not is_reply:
-            connection.counts.unroutable_dropped += len(contents)
+            counts.unroutable_dropped += len(contents)
 
     def refused(self, tag: int, count: int) -> None:
         """A queue has refused these messages: nacks in confirm mode, otherwise only counted."""

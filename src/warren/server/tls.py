@@ -46,13 +46,29 @@ class HandshakeObject(ssl.SSLObject):
             raise
 
 
-class ReloadableContext(ssl.SSLContext):
-    """The context of a listener; connections get that of `present`."""
+class ServerContext(ssl.SSLContext):
+    """What is in force for new connections."""
 
-    present: ssl.SSLContext
+    def configure(self, settings: TlsSettings) -> None:
+        """All but the files."""
+        versions = [_VERSIONS[name] for name in settings.versions]
+        self.minimum_version, self.maximum_version = min(versions), max(versions)
+        self.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        self.sslobject_class = HandshakeObject
+        if settings.verify == VERIFY_PEER:
+            self.verify_mode = ssl.CERT_REQUIRED if settings.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
+
+
+class ReloadableContext(ssl.SSLContext):
+    """The context of a listener; connections get the present one."""
+
+    _present: ssl.SSLContext
+
+    def replace(self, present: ssl.SSLContext) -> None:
+        self._present = present
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        return self.present.wrap_bio(*arguments, **named)
+        return self._present.wrap_bio(*arguments, **named)
 
 
 class Tls:
@@ -69,17 +85,14 @@ class Tls:
 
     def reload(self) -> None:
         """Read the files again. Raises `Misuse`, and changes nothing, if they cannot be used."""
-        self._context.present = self._made()
+        self._context.replace(self._made())
 
     def _made(self) -> ssl.SSLContext:
         settings = self.settings
         if not settings.certfile:
             raise Misuse(f"{self._keys}.certfile is not set", "TLS needs a certificate: certfile and keyfile")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.sslobject_class = HandshakeObject
-        versions = [_VERSIONS[name] for name in settings.versions]
-        context.minimum_version, context.maximum_version = min(versions), max(versions)
-        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+        context.configure(settings)
         try:
             context.load_cert_chain(settings.certfile, settings.keyfile or None, password=_no_password)
         except (OSError, ValueError) as error:
@@ -91,7 +104,6 @@ class Tls:
                 context.load_verify_locations(settings.cacertfile)
             except (OSError, ValueError) as error:
                 raise self._unusable("cacertfile", settings.cacertfile, error) from error
-            context.verify_mode = ssl.CERT_REQUIRED if settings.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
         return context
 
     def _unusable(self, key: str, path: str, error: Exception) -> Misuse:

@@ -79,7 +79,7 @@ def _open(connection: ServerConnection, number: int) -> None:
 
 def _declare_reply_name(channel: ServerChannel, method: QueueDeclare) -> None:
     answer = channel.connection.server.replies.declare(plain(method.queue), channel.client.access.vhost)
-    channel.client.last_queue = answer.queue
+    channel.declared(answer.queue)
     if not method.no_wait:
         channel.connection.send_method(channel.number, answer)
 
