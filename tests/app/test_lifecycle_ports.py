@@ -45,7 +45,7 @@ async def greeted(server: Server, ports: BoundPorts, client: RawClient) -> None:
     await server.stop(0.0)
 
 
-@pytest.mark.parametrize("option", ["port", "management_port", "prometheus_port"])
+@pytest.mark.parametrize("option", ["port", "management_port", "management_ssl_port", "prometheus_port"])
 def test_a_port_in_use_is_refused_and_no_other_port_stays_bound(tmp_path: Path, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -61,6 +61,19 @@ def test_every_address_of_a_host_is_listened_at(tmp_path: Path) -> None:
     families = {family for family, *_ in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
     with BoundPorts(configuration(tmp_path / "data", host="localhost", management_host="127.0.0.1")) as ports:
         assert {each.family for each in ports.amqp} == families
+
+
+def test_listeners_with_tls_are_bound_as_well(tmp_path: Path) -> None:
+    addresses = (("127.0.0.1", 0), ("", 0))
+    with BoundPorts(configuration(tmp_path / "data", ssl_listeners=addresses, management_ssl_port=0)) as ports:
+        assert ports.management_tls is not None
+        for each in (*ports.amqp, *ports.amqps, ports.management_tls):
+            socket.create_connection(each.getsockname()).close()
+        assert len(ports.amqps) == len(addresses)
+        taken = ports.amqps[1].getsockname()
+        with pytest.raises(Refused, match="already in use") as refused:
+            BoundPorts(configuration(tmp_path / "data", ssl_listeners=(("", 0), taken)))
+    assert refused.value.hint == "stop the other process, or choose another listeners.ssl"
 
 
 def test_an_address_of_another_machine_is_refused_with_a_hint(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from warren.broker.queue_arguments import Address, BadArgument, Overflow, QueueArguments
+from warren.broker.queue_arguments import STREAM_ADVICE, Address, BadArgument, Overflow, QueueArguments
 
 
 def test_arguments_are_read_as_they_were_sent() -> None:
@@ -62,7 +62,8 @@ REFUSED = [  # each with what RabbitMQ 3.10 says
     ({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": 7}, "{unacceptable_type,signedint}"),
     ({"x-dead-letter-routing-key": "dead"}, "routing_key_but_no_dlx_defined"),
     ({"x-queue-type": "strange"}, "\"unsupported queue type 'strange'\""),
-    ({"x-queue-type": "stream"}, "\"unsupported queue type 'stream'\""),
+    ({"x-queue-type": "stream"}, f"\"unsupported queue type 'stream'{STREAM_ADVICE}\""),
+    ({"x-queue-type": "bogus"}, "\"unsupported queue type 'bogus'\""),
     ({"x-queue-type": 5}, "{unacceptable_type,signedint}"),
     ({"x-queue-mode": "odd"}, "\"unsupported queue mode 'odd'\""),
     ({"x-queue-version": 3}, "\"unsupported queue version '3'\""),

@@ -46,7 +46,7 @@ EXPLAINED: Final[dict[str, str]] = {
     r"location 'q/key~\w+' instead of 'q/key~": "the hash of arguments is longer: 72 bits instead of 32",
     r"routing_key is text instead of number": "a routing key is text",
     # -- definitions
-    r"GET /api/definitions: field vhosts\[\]\.(description|tags) is new": "RabbitMQ 3.10 exports the names of vhosts only",
+    r"GET /api/definitions: field vhosts\[\]\.(description|tags) is new": "RabbitMQ 3.10 exports names only",
     r"GET /api/definitions: field warnings is new": "names of users whose hash RabbitMQ could not use",
     r"POST /api/definitions: status 400 instead of 204 .*inequivalent arg": (
         "a queue that exists with other arguments refuses the whole import; RabbitMQ skips it"

@@ -48,6 +48,9 @@ CANDIDATES: tuple[str, ...] = (
     "AMQPLAIN",
     "/tmp/named",
     "named",
+    "verify_peer",
+    "common_name",
+    "tlsv1.3",
 )
 FILLED = [pytest.param(option, id=option.name) for option in OPTIONS.values() if option.fills]
 

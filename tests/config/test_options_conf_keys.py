@@ -113,10 +113,12 @@ def test_the_last_of_repeated_keys_counts() -> None:
     [
         ("no.such.key = 1", "unknown key"),
         ("heartbeats = 1", "unknown key"),
-        ("ssl_options.verify = verify_peer", "TLS is not served by this version"),
         ("management.load_definitions = /etc/d.json", "the key is load_definitions"),
+        ("ssl_options.password = secret", "the key must not be encrypted"),
+        ("ssl_options.versions.1 = tlsv1.1", "versions are tlsv1.3 and tlsv1.2, not tlsv1.1"),
+        ("listeners.ssl = 5671", "write listeners.ssl.NAME = [HOST:]PORT, or listeners.ssl = none"),
         ("cluster_formation.peer_discovery_backend = x", "Warren is one node"),
-        ("auth_mechanisms.1 = GSSAPI", "mechanisms are PLAIN and AMQPLAIN and ANONYMOUS, not GSSAPI"),
+        ("auth_mechanisms.1 = GSSAPI", "mechanisms are PLAIN and AMQPLAIN and ANONYMOUS and EXTERNAL, not GSSAPI"),
         ("loopback_users = guest", "write loopback_users.NAME = true, or loopback_users = none"),
     ],
 )
@@ -126,10 +128,26 @@ def test_what_is_not_known_or_not_done_is_passed_over_with_its_line(line: str, w
     assert choices == OptionValues(heartbeat=1, loopback_users=("guest",))
 
 
-def test_a_second_listener_is_passed_over() -> None:
-    choices, warnings = read("listeners.tcp.1 = 127.0.0.1:5672\nlisteners.tcp.2 = ::1:5673")
-    assert (choices["host"], choices["port"]) == ("127.0.0.1", 5672)
-    assert warnings == ["r.conf:2: listeners.tcp.2 is ignored: one listener is served, listeners.tcp.1"]
+def test_there_may_be_many_listeners() -> None:
+    lines = ("tcp.1 = 127.0.0.1:5672", "tcp.2 = ::1:5673", "ssl.1 = 5671", "ssl.2 = 10.0.0.1:5681")
+    choices, warnings = read("\n".join(f"listeners.{line}" for line in lines))
+    assert (choices["host"], choices["port"], warnings) == ("127.0.0.1", 5672, [])
+    assert choices["tcp_listeners"] == (("::1", 5673),)
+    assert choices["ssl_listeners"] == (("", 5671), ("10.0.0.1", 5681))
+    assert read("listeners.tcp = none\nlisteners.ssl = none") == (
+        OptionValues(plain_tcp=False, loopback_users=("guest",)),
+        [],
+    )
+
+
+def test_tls_has_the_keys_of_rabbitmq() -> None:
+    lines = ("cacertfile = /ca", "certfile = /cert", "keyfile = /key", "verify = verify_peer", "versions.1 = tlsv1.3")
+    for family, option in (("ssl_options", "ssl"), ("management.ssl", "management_ssl")):
+        choices, warnings = read("\n".join(f"{family}.{line}" for line in (*lines, "fail_if_no_peer_cert = true")))
+        named = {f"{option}_cacertfile": "/ca", f"{option}_certfile": "/cert", f"{option}_keyfile": "/key"}
+        others = {f"{option}_verify": "verify_peer", f"{option}_versions": ("tlsv1.3",)}
+        expected = {**named, **others, f"{option}_fail_if_no_peer_cert": True, "loopback_users": ("guest",)}
+        assert (choices, warnings) == (OptionValues(**expected), [])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +156,6 @@ def test_a_second_listener_is_passed_over() -> None:
         ("heartbeat = soon", "r.conf:1: heartbeat: 'soon' is no number from 0 to 65535"),
         ("disk_free_limit.absolute = 1XB", "r.conf:1: disk_free_limit.absolute: '1XB' is no size"),
         ("listeners.tcp.default = x:y", "r.conf:1: listeners.tcp.default: 'y' is no number from 0 to 65535"),
-        ("listeners.tcp = none", "r.conf:1: plain TCP is switched off, and this version serves nothing else"),
         ("default_user =", "r.conf:1: default_user: it is empty"),
         ("default_permissions.read = (", "r.conf:1: default_permissions.read: "),
     ],

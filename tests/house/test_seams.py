@@ -43,6 +43,7 @@ DOORS: dict[str, set[str]] = {
     "management/http_server.py": {"os"},  # the name of a socket in its directory
     "server/server.py": {"concurrent", "socket"},  # the threads that do what blocks; what is listened at
     "server/connection.py": {"socket"},  # the option by which a connection is reset
+    "server/tls.py": {"ssl"},  # contexts from certificate files, which only OpenSSL reads
     "app/lifecycle.py": {"signal", "socket"},  # how a broker is asked to stop; what is listened at
     "app/event_log.py": {"select"},  # whether a line can be written without waiting
     "app/service_manager.py": {"socket"},  # the socket of systemd

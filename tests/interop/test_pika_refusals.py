@@ -183,15 +183,16 @@ def test_what_is_not_understood_closes_the_connection(client: Pika, names: Names
     assert connection.is_closed
 
 
-def test_a_stream_is_refused_as_an_unknown_type_is(broker: Broker, client: Pika, names: Names) -> None:
-    """RabbitMQ has streams; Warren has none and says so as RabbitMQ does of a type it does not have."""
+def test_a_stream_is_refused_with_what_to_use_instead(broker: Broker, client: Pika, names: Names) -> None:
+    """RabbitMQ has streams; Warren has none, and refuses the type as RabbitMQ refuses an unknown one."""
     queue = names.queue()
     channel = client.channel()
     arguments = {"x-queue-type": "stream"}
     if not broker.is_warren:
         assert channel.queue_declare(queue, durable=True, arguments=arguments).method.queue == queue
         return
-    with refused(406, f"invalid arg 'x-queue-type' for queue '{queue}' in vhost '/'"):
+    text = f"invalid arg 'x-queue-type' for queue '{queue}' in vhost '/': \"unsupported queue type 'stream': "
+    with refused(406, f'{text}declare a quorum queue for each reader and bind them to one fanout exchange"'):
         channel.queue_declare(queue, durable=True, arguments=arguments)
 
 

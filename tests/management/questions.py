@@ -73,6 +73,8 @@ REFUSED = {
     "login attempts of no such node": Question("GET", "/api/auth/attempts/nope"),
     "login attempts, not monitoring": Question("GET", "/api/auth/attempts/nope", "management-in"),
     "port is no number": Question("GET", "/api/health/checks/port-listener/x"),
+    "time is no number": Question("GET", "/api/health/checks/certificate-expiration/x/weeks"),
+    "unit is unknown": Question("GET", "/api/health/checks/certificate-expiration/1/fortnights"),
 }
 # Where the names and kinds of fields are compared.
 SHOWN = {
@@ -92,6 +94,7 @@ SHOWN = {
     "protocol-listener-spelling": "/api/health/checks/protocol-listener/AMQP091",
     "protocol-listener-missing": "/api/health/checks/protocol-listener/mqtt",
     "port-listener-missing": "/api/health/checks/port-listener/1",
+    "certificate-expiration": "/api/health/checks/certificate-expiration/1/weeks",
     "quorum": "/api/health/checks/node-is-quorum-critical",
 }
 
@@ -102,6 +105,7 @@ def walk(node: str, port: int) -> dict[str, str]:
     found = {}
     names = {"name": QUEUE, "node": node, "port": port, "protocol": "amqp", "component": "policy"}
     names |= {"user": "management-in", "limit": "max-channels", "exchange": "amq.topic"}
+    names |= {"within": 1, "unit": "weeks"}
     names |= {"source": "amq.default", "destination": QUEUE, "properties_key": QUEUE}
     read = [each for each in ROUTES if each.method == "GET" and each.path.startswith("/api/")]
     for route in (each for each in read if not each.path.startswith("/api/warren/")):

@@ -19,7 +19,7 @@ STOP_SECONDS_MAX = 30.0
 class BrokerProcess:
     def __init__(self, directory: Path | str, *options: str, env: dict[str, str] | None = None) -> None:
         self.directory = str(directory)
-        self.port = self.management_port = self.prometheus_port = 0
+        self.port = self.amqps_port = self.management_port = self.management_tls_port = self.prometheus_port = 0
         self._options = options
         self._env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         self._process: subprocess.Popen[str] | None = None
@@ -28,7 +28,9 @@ class BrokerProcess:
     def start(self) -> None:
         """On the port it had before, if it had one."""
         line = [sys.executable, "-m", "warren.cli.main", "serve", "--data-dir", self.directory]
-        line += ["--port", str(self.port), "--management-port", "0", "--prometheus-port", "0", *self._options]
+        line += ["--port", str(self.port), "--prometheus-port", "0", *self._options]
+        if "--management-ssl-port" not in self._options:
+            line += ["--management-port", "0"]
         Path(self.directory).parent.mkdir(parents=True, exist_ok=True)
         with Path(self._log).open("ab") as log:
             process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True, env=self._env)
@@ -39,6 +41,7 @@ class BrokerProcess:
         while not (output := self._line(lines)).startswith("ready"):
             kind, _, where = output.strip().partition(" ")
             number = int(where.removesuffix("/metrics").rpartition(":")[2])
+            kind = "management_tls" if where.startswith("https:") else kind
             setattr(self, {"amqp": "port"}.get(kind, f"{kind}_port"), number)
 
     @property
@@ -82,7 +85,7 @@ class BrokerProcess:
         except queue.Empty:
             output = ""
         if not output:
-            self.process.kill()
+            self.kill()
             raise RuntimeError(f"warren serve does not start:\n{self.log}")
         return output
 

@@ -20,11 +20,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from warren import __version__
 from warren.app.control import ServerControl
 from warren.base.environment import Random
-from warren.base.errors import OutOfRoom
+from warren.base.errors import Misuse, OutOfRoom
 from warren.broker.auth.administration import Administration
 from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, hashed
 from warren.broker.auth.permissions import check_patterns
@@ -33,7 +34,7 @@ from warren.broker.vhosts import Vhosts
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.catalog import Catalog
 from warren.catalog.rows import RowWriter
-from warren.config.configuration import Configuration, FirstUser
+from warren.config.configuration import Configuration, FirstUser, management_tls_of
 from warren.embedded.database import open_database, served
 from warren.embedded.queue_assembly import OpenQueues
 from warren.files.environment import Environment
@@ -44,6 +45,7 @@ from warren.server.authentication import UserAuthentication
 from warren.server.clients import Clients
 from warren.server.server import Server
 from warren.server.settings import ServerSettings
+from warren.server.tls import Tls
 from warren.snapshot.database import Database
 from warren.workers.control_socket import ControlServer
 from warren.workers.tasks import Progress
@@ -77,6 +79,41 @@ ROOM_POLL_SECONDS = 1.0  # between two attempts to start on a full disk
 ROOM_POLLS_PER_LINE = 60
 
 
+class BrokerTls(NamedTuple):
+    """TLS of the listeners; None where none has it."""
+
+    amqp: Tls | None
+    management: Tls | None
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> BrokerTls:
+        """Reads the certificates; refused if they cannot be used, or nothing is left to listen on."""
+        if not configuration.server.has_plain_tcp and not configuration.server.tls_listeners:
+            raise Misuse("plain TCP is switched off, and there is no listener with TLS", "set listeners.ssl.NAME")
+        amqp = Tls(configuration.tls) if configuration.server.tls_listeners else None
+        if configuration.management_ssl_port is None:
+            return cls(amqp, None)
+        keys = "management.ssl" if configuration.management_tls.certfile else "ssl_options"
+        return cls(amqp, Tls(management_tls_of(configuration), keys))
+
+    @property
+    def is_on(self) -> bool:
+        return self.amqp is not None or self.management is not None
+
+    def reload(self) -> None:
+        """Read the certificates again, for new connections. Files that cannot be used change nothing."""
+        for tls in self:
+            if tls is None:
+                continue
+            facts = {"certfile": tls.settings.certfile}
+            try:
+                tls.reload()
+            except Misuse as error:
+                _LOG.error("certificates not reloaded", extra={"facts": {**facts, "why": error.what}})
+            else:
+                _LOG.info("certificates reloaded", extra={"facts": facts})
+
+
 class Broker:
     """Created by `open_broker`; closed after the listeners have stopped."""
 
@@ -87,7 +124,9 @@ class Broker:
         database: Database,
         queues: OpenQueues,
         control: ControlServer | None,
+        tls: BrokerTls,
     ) -> None:
+        self.tls = tls
         self.configuration = configuration
         self.environment = environment
         self.database = database
@@ -101,7 +140,16 @@ class Broker:
         self._queues = queues
         self._control = control
         settings, counts = configuration.server, self.counts
-        self.server = Server(queues.vhosts, queues.storage, self.users, settings, counts, environment, queues.confirms)
+        self.server = Server(
+            queues.vhosts,
+            queues.storage,
+            self.users,
+            settings,
+            counts,
+            environment,
+            queues.confirms,
+            tls=tls.amqp,
+        )
         self.clients = Clients(self.server)
         self.administration = Administration(
             queues.catalog, queues.vhosts, environment.threads, self.server.update_access, self.server.is_disk_full
@@ -189,6 +237,7 @@ def open_broker(
 ) -> Broker:
     """Open the directory of the configuration, or create it. Returns when everything durable is recovered."""
     environment, settings = environment or Environment.real(), configuration.reflection
+    tls = BrokerTls.of(configuration)
     directory = configuration.places.directory
     environment.files.make_directories(directory)
     database = open_database(
@@ -209,7 +258,7 @@ def open_broker(
         control = served(database, environment, settings)
         if control is not None:
             undo.callback(control.close)
-        broker = Broker(configuration, environment, database, queues, control)
+        broker = Broker(configuration, environment, database, queues, control, tls)
         if configuration.load_definitions:
             load_definitions(broker, configuration.load_definitions)
         undo.pop_all()

@@ -1,11 +1,12 @@
 """The life cycle of a broker process, in one event loop.
 
     bind ──▶ open ──▶ accept ──▶ ready ──signal──▶ drain ──▶ close       a second signal: no more waiting for clients
+                                   │ SIGHUP: the event log is opened again, certificates of TLS are read again
                                    └──the log failed──▶ stop at once, end with an error
 
 * Ports are bound before the directory is opened: a port in use is refused at once, and clients that connect during a
   recovery wait in the backlog. Nothing is accepted, so nothing is answered, before everything durable is recovered.
-* SIGHUP opens the event log again. The service manager is notified of each step (`service_manager`).
+* The service manager is notified of each step (`service_manager`).
 * Objects of the start are frozen for the garbage collector. The thread switch interval is short, so that a finished
   sync does not wait for a long step of the event loop.
 * Every client and every file of log and store is an open file. Many systems start processes with a soft limit of 1,024
@@ -42,7 +43,7 @@ from warren.files.atomic import replace
 from warren.files.protocol import join
 from warren.management import http_server
 from warren.management.broker_facts import Listener
-from warren.server.server import listening_sockets
+from warren.server.server import AMQP, AMQPS, listening_sockets
 
 _LOG = logging.getLogger(__name__)
 FILES_MIN: Final = 1024  # for files, and for clients that have logged in
@@ -82,17 +83,27 @@ class BoundPorts:
     def __init__(self, configuration: Configuration) -> None:
         server = configuration.server
         management_host = configuration.management_host or server.host
+        tls_host = configuration.management_ssl_host or management_host
+        self.amqp: list[socket.socket] = []
+        self.amqps: list[socket.socket] = []
+        self.management: socket.socket | None = None
+        self.management_tls: socket.socket | None = None
+        self.prometheus: socket.socket | None = None
         with ExitStack() as undo:
-            self.amqp = _bound(server.host, server.port, "--port")
             undo.callback(self.close)
-            self.management: socket.socket | None = None
-            self.prometheus: socket.socket | None = None
-            self.management = http_server.tcp_listener(management_host, configuration.management_port)
+            for host, port in server.plain_listeners:
+                self.amqp += _bound(host or server.host, port, "--port")
+            for host, port in server.tls_listeners:
+                self.amqps += _bound(host or server.host, port, "listeners.ssl")
+            if configuration.management_port is not None:
+                self.management = http_server.tcp_listener(management_host, configuration.management_port)
+            if configuration.management_ssl_port is not None:
+                self.management_tls = http_server.tcp_listener(tls_host, configuration.management_ssl_port)
             self.prometheus = http_server.tcp_listener(management_host, configuration.prometheus_port)
             undo.pop_all()
 
     def close(self) -> None:
-        for each in (*self.amqp, self.management, self.prometheus):
+        for each in (*self.amqp, *self.amqps, self.management, self.management_tls, self.prometheus):
             if each is not None:
                 each.close()
 
@@ -154,17 +165,19 @@ async def _serve(
 ) -> None:
     shutdown = Shutdown(asyncio.get_running_loop(), broker, manager)
     ports = ports or BoundPorts(broker.configuration)
-    host, port = await broker.server.start(ports.amqp)
-    broker.listeners = [Listener("amqp", host, port)]
+    await broker.server.start(ports.amqp, ports.amqps)
+    tls = {AMQPS: broker.configuration.tls}
+    broker.listeners = [Listener(*address, tls.get(address[0])) for address in broker.server.addresses]
     try:
         management = await _manage(broker, ports)
         try:
-            _print_addresses(management, print_line, _address(host, port))
+            _print_addresses(broker, management, print_line)
             _freeze_objects()
             seconds = (broker.environment.clock.monotonic_ns() - began_ns) / 1e9
             _LOG.info("ready", extra={"facts": {"seconds": f"{seconds:.2f}", "kernels": mode()}})
             print_line(f"ready in {seconds:.2f} s")
-            manager.ready(f"serving AMQP at {_address(host, port)}")
+            where = ", ".join(_address(host, port) for _, host, port in broker.server.addresses)
+            manager.ready(f"serving AMQP at {where}")
             await shutdown.has_begun.wait()
             manager.stopping()
             await _drain(broker, shutdown)
@@ -183,7 +196,7 @@ class Shutdown:
         self._loop = loop
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
-        loop.add_signal_handler(signal.SIGHUP, _reload)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, broker)
         broker.server.on_failure = lambda error: self._failed()
         self._callbacks = LoopCallbacks(loop, broker)
         self._watching = loop.create_task(self._watch(broker, manager))
@@ -204,6 +217,14 @@ class Shutdown:
             _LOG.info("stopping: draining clients", extra={"facts": {"command": "stop"}})
             self.has_begun.set()
 
+    def _reload(self, broker: Broker) -> None:
+        """SIGHUP. Certificates are read in a thread."""
+        event_log.reopen()
+        _LOG.info("event log reopened", extra={"facts": {"signal": "SIGHUP"}})
+        if broker.tls.is_on:
+            task = broker.environment.background.task("certificates", "certificates are not reloaded")
+            self._loop.run_in_executor(None, task.run, broker.tls.reload)
+
     def _failed(self) -> None:
         self.is_urgent.set()
         self.has_begun.set()
@@ -223,12 +244,6 @@ class Shutdown:
             broker.server.fail(error)
         _LOG.critical("log failed: nothing is confirmed any more", extra={"facts": {"why": broker.failure}})
         self._failed()
-
-
-def _reload() -> None:
-    """SIGHUP."""
-    event_log.reopen()
-    _LOG.info("event log reopened", extra={"facts": {"signal": "SIGHUP"}})
 
 
 class LoopCallbacks:
@@ -268,17 +283,26 @@ async def _drain(broker: Broker, shutdown: Shutdown) -> None:
 async def _manage(broker: Broker, ports: BoundPorts) -> http_server.ManagementServer:
     configuration = broker.configuration
     path = join(configuration.places.directory, SOCKET)
-    return await http_server.start(broker, "", ports.management, ports.prometheus, path, configuration.management)
+    https = None
+    if ports.management_tls is not None:
+        assert broker.tls.management is not None, "its certificate was read"
+        https = http_server.HttpsPort(ports.management_tls, broker.tls.management)
+    return await http_server.start(
+        broker, "", ports.management, ports.prometheus, path, configuration.management, https=https
+    )
 
 
-def _print_addresses(management: http_server.ManagementServer, print_line: PrintLine, amqp: str) -> None:
+def _print_addresses(broker: Broker, management: http_server.ManagementServer, print_line: PrintLine) -> None:
     """The process that started the broker reads these lines."""
-    addresses = {
-        "amqp": amqp,
-        "management": f"http://{_address(*management.addresses[http_server.HTTP])}",
-        "prometheus": f"http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics",
-    }
-    for protocol, address in addresses.items():
+    addresses = [
+        ({AMQP: "amqp", AMQPS: "amqps"}[protocol], _address(host, port))
+        for protocol, host, port in broker.server.addresses
+    ]
+    for scheme in (http_server.HTTP, http_server.HTTPS):
+        if scheme in management.addresses:
+            addresses.append(("management", f"{scheme}://{_address(*management.addresses[scheme])}"))
+    addresses.append(("prometheus", f"http://{_address(*management.addresses[http_server.PROMETHEUS])}/metrics"))
+    for protocol, address in addresses:
         _LOG.info("listening", extra={"facts": {"protocol": protocol, "address": address}})
         print_line(f"{protocol} {address}")
 

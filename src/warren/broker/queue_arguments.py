@@ -102,6 +102,7 @@ TYPE = "x-queue-type"
 SINGLE = "x-single-active-consumer"
 BACKING = "x-backing"
 QUORUM = "quorum"
+STREAM_ADVICE = ": declare a quorum queue for each reader and bind them to one fanout exchange"
 _STRATEGY, _MODE, _VERSION = "x-dead-letter-strategy", "x-queue-mode", "x-queue-version"
 _OF_OTHERS = {  # arguments that RabbitMQ has for other types of queue only
     "classic": {LIMIT, _STRATEGY, "x-max-in-memory-length", "x-max-in-memory-bytes"},
@@ -229,9 +230,9 @@ def _check_type(table: Mapping[str, Any]) -> str | None:
     """The requested type of queue, if any; refuses arguments that this type does not have."""
     queue_type = _check_text(TYPE, table.get(TYPE))
     if queue_type not in (None, *_OF_OTHERS):
-        raise BadArgument(
-            TYPE, queue_type, f"\"unsupported queue type '{queue_type}'\"", f"use {' or '.join(_OF_OTHERS)}"
-        )
+        advice = STREAM_ADVICE if queue_type == "stream" else ""
+        reason = f"\"unsupported queue type '{queue_type}'{advice}\""
+        raise BadArgument(TYPE, queue_type, reason, f"use {' or '.join(_OF_OTHERS)}")
     for name in table:
         if name in _OF_OTHERS[queue_type or "classic"] or name in _OF_STREAMS:
             raise BadArgument(

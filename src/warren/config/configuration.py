@@ -45,7 +45,7 @@ from warren.log.settings import LogSettings
 from warren.management.requests import ManagementSettings
 from warren.message_store.settings import MessageStoreSettings
 from warren.queues.settings import QueueSettings, VariableQueueSettings
-from warren.server.settings import ServerSettings
+from warren.server.settings import ServerSettings, TlsSettings
 from warren.snapshot.reflection import ReflectionSettings
 from warren.snapshot.rocksdb.options import SnapshotStoreSettings
 
@@ -123,8 +123,12 @@ class Configuration:
     log: LogSettings = field(default_factory=lambda: LogSettings(rotate_bytes=ROTATE_BYTES))
     reflection: ReflectionSettings = field(default_factory=lambda: ReflectionSettings(quiet_seconds=QUIET_SECONDS))
     store: SnapshotStoreSettings = field(default_factory=SnapshotStoreSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    management_tls: TlsSettings = field(default_factory=TlsSettings)  # without a certificate: `tls`
     management_host: str = ""  # of both ports; empty: the host for AMQP
-    management_port: int = MANAGEMENT_PORT
+    management_port: int | None = MANAGEMENT_PORT  # None: HTTP is served with TLS only
+    management_ssl_host: str = ""  # empty: that of `management_port`
+    management_ssl_port: int | None = None
     prometheus_port: int = PROMETHEUS_PORT
     memory_limit_bytes: int = 0  # of the process: above it publishers are blocked
     first_user: FirstUser = field(default_factory=FirstUser)
@@ -150,7 +154,14 @@ def configuration_of(files: Files, command_line: OptionValues, environment: Mapp
         values.get("force", False),
     )
     configuration = filled(with_memory(Configuration(), values, system_memory_bytes(files)), values)
+    if configuration.management_ssl_port is not None and "management_port" not in values:
+        configuration = replace(configuration, management_port=None)  # as in RabbitMQ
     return replace(configuration, places=places, warnings=(*ignored_variables, *ignored_keys))
+
+
+def management_tls_of(configuration: Configuration) -> TlsSettings:
+    own = configuration.management_tls
+    return own if own.certfile else configuration.tls
 
 
 def _conf_lines(files: Files, values: OptionValues) -> list[ConfLine]:

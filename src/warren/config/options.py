@@ -10,8 +10,8 @@ are some. The flags of `warren serve`, the readers below, docs/configuration.md 
 `NOT_OPTIONS` names every field of a settings class that has no option, with the reason.
 
 A value is parsed where it is read, so an error names its flag, its variable, or its file and line. Unknown keys and
-unknown RABBITMQ_ variables are warnings. Two lines are refused because ignoring them would make a broker less safe: a
-value that does not parse, and plain TCP that is switched off.
+unknown RABBITMQ_ variables are warnings. A value that does not parse is refused: ignoring it could make a broker less
+safe.
 
 This module imports no settings class: `warren --help` stays quick. The tests compare `default` with the classes.
 """
@@ -28,6 +28,7 @@ from warren.config.parse import (
     ConfLine,
     Parser,
     listener,
+    listeners,
     log_format,
     log_level,
     milliseconds,
@@ -39,6 +40,7 @@ from warren.config.parse import (
     path,
     pattern,
     port,
+    port_or_none,
     ratio,
     seconds,
     share,
@@ -50,8 +52,9 @@ from warren.config.parse import (
 )
 from warren.files.protocol import join
 
-MECHANISMS = ("PLAIN", "AMQPLAIN", "ANONYMOUS")
+MECHANISMS = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 PASSWORD_HASHINGS = ("scrypt", "sha256")
+TLS_VERSIONS = ("tlsv1.3", "tlsv1.2")
 REFLECTION_MODES = ("notify", "push", "push-threaded", "watch", "spark", "off")
 COUNT_MAX = 1 << 31
 
@@ -168,6 +171,16 @@ _SERVER = OptionGroup("AMQP server", "ServerSettings", (
            keys=(), variables=("RABBITMQ_NODE_IP_ADDRESS",)),
     Option("port", port, "5672", "server.port",
            "Port for AMQP; 0 picks a free one.", keys=(), variables=("RABBITMQ_NODE_PORT",)),
+    Option("tcp_listeners", listeners, "none", "server.more_listeners",
+           "Further addresses for AMQP without TLS.", keys=()),
+    Option("plain_tcp", truth, "true", "server.has_plain_tcp",
+           "Serve AMQP without TLS; false: only ssl_listeners.", keys=()),
+    Option("ssl_listeners", listeners, "none", "server.tls_listeners",
+           "Addresses for AMQP with TLS; 5671 is the usual port. Without a host, host.", keys=()),
+    Option("ssl_handshake_timeout", milliseconds, "5000", "server.tls_handshake_seconds",
+           "Time limit for the TLS handshake, in milliseconds."),
+    Option("ssl_cert_login_from", one_of("common_name", "distinguished_name"), "distinguished_name",
+           "server.certificate_user_from", "Name in the certificate of a client that is its user, for EXTERNAL."),
     Option("product", name, "Warren", "server.product",
            "Product name in server-properties. Celery (kombu) uses more features if it is RabbitMQ.",
            keys=("product.name",)),
@@ -188,7 +201,7 @@ _SERVER = OptionGroup("AMQP server", "ServerSettings", (
     Option("max_message_size", size_bytes, "128MiB", "server.message_bytes_max message_stores.max_message_size",
            "Largest message; a larger one is refused."),
     Option("auth_mechanisms", names_of(*MECHANISMS), "PLAIN,AMQPLAIN", "server.mechanisms",
-           "SASL mechanisms offered; ANONYMOUS only if anonymous_login_user is set.", keys=()),
+           "SASL mechanisms offered; ANONYMOUS only if anonymous_login_user is set, EXTERNAL only over TLS.", keys=()),
     Option("anonymous_login_user", name_or_none, "none", "server.anonymous_login_user",
            "User of clients that log in by ANONYMOUS, without a password; none: that is not offered."),
     Option("loopback_users", names, "guest", "server.loopback_users",
@@ -216,6 +229,35 @@ _SERVER = OptionGroup("AMQP server", "ServerSettings", (
            keys=("disk_free_limit.relative",)),
     Option("drain_seconds", seconds, "10", "server.drain_seconds",
            "Time that clients have to close their connections at a stop."),
+))
+
+
+def _tls_options(prefix: str, fields: str, keys: str, whose: str) -> tuple[Option, ...]:
+    return (
+        Option(f"{prefix}_certfile", text, "", f"{fields}.certfile",
+               f"Certificate {whose}, with its intermediates, as PEM.", keys=(f"{keys}.certfile",)),
+        Option(f"{prefix}_keyfile", text, "", f"{fields}.keyfile",
+               "Its key, as PEM, not encrypted. Empty: in certfile.", keys=(f"{keys}.keyfile",)),
+        Option(f"{prefix}_cacertfile", text, "", f"{fields}.cacertfile",
+               "Authorities of client certificates, as PEM.", keys=(f"{keys}.cacertfile",)),
+        Option(f"{prefix}_verify", one_of("verify_none", "verify_peer"), "verify_none", f"{fields}.verify",
+               "verify_peer: certificates of clients are verified.", keys=(f"{keys}.verify",)),
+        Option(f"{prefix}_fail_if_no_peer_cert", truth, "false", f"{fields}.fail_if_no_peer_cert",
+               "With verify_peer: clients without a certificate are refused.", keys=(f"{keys}.fail_if_no_peer_cert",)),
+        Option(f"{prefix}_versions", names_of(*TLS_VERSIONS), ",".join(TLS_VERSIONS), f"{fields}.versions",
+               "Versions of TLS that are accepted.", keys=()),
+    )
+
+
+_TLS = OptionGroup("TLS of AMQP listeners", "TlsSettings", _tls_options("ssl", "tls", "ssl_options", "of the broker"))
+_MANAGEMENT_TLS = OptionGroup("TLS of the management API", "TlsSettings", (
+    Option("management_ssl_port", port_or_none, "none", "management_ssl_port",
+           "Port of the HTTP API with TLS; 15671 is the usual one. Then management_port is served only if it is set.",
+           keys=("management.ssl.port",)),
+    Option("management_ssl_host", text, "", "management_ssl_host",
+           "Its address. Empty: that of management_port.", keys=("management.ssl.ip",)),
+    *_tls_options("management_ssl", "management_tls", "management.ssl",
+                  "of the HTTP API; if it is empty, the TLS options of AMQP apply"),
 ))
 _MANAGEMENT = OptionGroup("Management API and metrics", "ManagementSettings", (
     Option("management_host", name, "", "management_host",
@@ -395,7 +437,9 @@ GROUPS = (
     _FIRST_USER,
     _DEFINITIONS,
     _SERVER,
+    _TLS,
     _MANAGEMENT,
+    _MANAGEMENT_TLS,
     _QUEUES,
     _VARIABLE_QUEUES,
     _MESSAGE_STORES,
@@ -535,7 +579,10 @@ def _levels(value: str) -> dict[str, str]:
 KEYS: dict[str, Option] = {key: option for option in OPTIONS.values() for key in option.all_keys}
 # Families of keys that `ConfReader` reads itself, with the options that they fill.
 KEY_FAMILIES: dict[str, tuple[str, ...]] = {
-    "listeners.tcp.NAME": ("host", "port"),
+    "listeners.tcp.NAME": ("host", "port", "tcp_listeners", "plain_tcp"),
+    "listeners.ssl.NAME": ("ssl_listeners",),
+    "ssl_options.versions.N": ("ssl_versions",),
+    "management.ssl.versions.N": ("management_ssl_versions",),
     "loopback_users.NAME": ("loopback_users",),
     "auth_mechanisms.N": ("auth_mechanisms",),
     "default_user_tags.TAG": ("default_user_tags",),
@@ -544,10 +591,12 @@ KEY_FAMILIES: dict[str, tuple[str, ...]] = {
     "log.console": (),
 }
 IGNORED_KEYS: dict[str, str] = {
-    "listeners.ssl": "TLS is not served by this version",
-    "ssl_options": "TLS is not served by this version",
-    "management.ssl": "TLS is not served by this version",
-    "prometheus.ssl": "TLS is not served by this version",
+    "prometheus.ssl": "metrics are served without TLS",
+    "ssl_options.password": "the key must not be encrypted",
+    "management.ssl.password": "the key must not be encrypted",
+    "ssl_options.depth": "chains of certificates may be of any length",
+    "ssl_options": "OpenSSL's default is in force",
+    "management.ssl": "OpenSSL's default is in force",
     "prometheus.tcp.ip": "metrics are served at management.tcp.ip",
     "definitions": "definitions are read from files, by load_definitions; an import without a change writes nothing",
     "management.load_definitions": "the key is load_definitions",
@@ -564,6 +613,8 @@ IGNORED_KEYS: dict[str, str] = {
     "log.upgrade": "there is no such category of events",
     "log.ra": "there is no such category of events",
 }
+_TCP, _SSL = "listeners.tcp", "listeners.ssl"
+_VERSION_KEYS = ("ssl_options.versions.", "management.ssl.versions.")
 _LOG_FILE, _LOG_DIR, _LOG_CONSOLE = "log.file", "log.dir", "log.console"
 _LOG_NAME = "warren.log"
 
@@ -585,15 +636,18 @@ class ConfReader:
         self._loopback: dict[str, bool] = dict.fromkeys(names(OPTIONS["loopback_users"].default), True)
         self._mechanisms: dict[str, str] = {}
         self._tags: list[str] = []
-        self._listener = ""  # key of the listener that is served
+        self._listeners: dict[str, dict[str, tuple[str | None, int]]] = {_TCP: {}, _SSL: {}}
+        self._versions: dict[str, dict[str, str]] = {}  # by option, then key
         self._log: dict[str, str] = {}
 
     def add(self, line: ConfLine) -> None:
         key = line.key
         if key in KEYS:
             self._values[KEYS[key].name] = _conf_value(line, KEYS[key].parse)
-        elif key.startswith("listeners.tcp"):
-            self._add_listener(line)
+        elif _is_below(key, _TCP) or _is_below(key, _SSL):
+            self._add_listener(line, _TCP if _is_below(key, _TCP) else _SSL)
+        elif key.startswith(_VERSION_KEYS):
+            self._add_version(line)
         elif key.startswith("loopback_users"):
             self._add_loopback(line)
         elif key.startswith("auth_mechanisms."):
@@ -607,7 +661,9 @@ class ConfReader:
             self._warn(line, next((why for known, why in IGNORED_KEYS.items() if _is_below(key, known)), "unknown key"))
 
     def values(self) -> OptionValues:
-        values = dict(self._values)
+        values = {**self._values, **self._listener_values()}
+        for option, versions in self._versions.items():
+            values[option] = tuple(dict.fromkeys(versions.values()))
         values["loopback_users"] = tuple(user for user, is_local in self._loopback.items() if is_local)
         if self._mechanisms:
             values["auth_mechanisms"] = tuple(dict.fromkeys(self._mechanisms[key] for key in sorted(self._mechanisms)))
@@ -615,16 +671,30 @@ class ConfReader:
             values["default_user_tags"] = tuple(dict.fromkeys(self._tags))
         return OptionValues(**values, log_file=self._log_path())
 
-    def _add_listener(self, line: ConfLine) -> None:
-        if line.value.lower() == "none":
-            what = f"{line.where}: plain TCP is switched off, and this version serves nothing else"
-            raise Misuse(what, "listen on this machine only: listeners.tcp.local = 127.0.0.1:5672")
-        host, number = _conf_value(line, listener)
-        if self._listener not in ("", line.key):
-            self._warn(line, f"one listener is served, {self._listener}")
+    def _add_listener(self, line: ConfLine, family: str) -> None:
+        if line.key == family:
+            if line.value.lower() != "none":
+                self._warn(line, f"write {family}.NAME = [HOST:]PORT, or {family} = none")
+            elif family == _TCP:
+                self._values["plain_tcp"] = False
             return
-        self._listener = line.key
-        self._values |= {"port": number, "host": host}
+        self._listeners[family][line.key] = _conf_value(line, listener)
+
+    def _listener_values(self) -> dict[str, Any]:
+        """The first listener without TLS is host and port, which flags and variables may replace."""
+        plain, with_tls = (list(self._listeners[family].values()) for family in (_TCP, _SSL))
+        values: dict[str, Any] = {"host": plain[0][0], "port": plain[0][1]} if plain else {}
+        for option, addresses in (("tcp_listeners", plain[1:]), ("ssl_listeners", with_tls)):
+            if addresses:
+                values[option] = tuple((host or "", number) for host, number in addresses)
+        return values
+
+    def _add_version(self, line: ConfLine) -> None:
+        option = "ssl_versions" if line.key.startswith(_VERSION_KEYS[0]) else "management_ssl_versions"
+        if line.value in TLS_VERSIONS:
+            self._versions.setdefault(option, {})[line.key] = line.value
+        else:
+            self._warn(line, f"versions are {' and '.join(TLS_VERSIONS)}, not {line.value[:40]}")
 
     def _add_loopback(self, line: ConfLine) -> None:
         user = line.key.partition(".")[2]

@@ -128,6 +128,11 @@ def whole(least: int, most: int) -> Parser:
 port = Parser(whole(0, 65_535), "PORT")
 
 
+@parser("PORT|none")
+def port_or_none(value: str) -> int | None:
+    return None if value.lower() == "none" else int(port(value))
+
+
 @parser("SECONDS")
 def seconds(value: str) -> float:
     return _decimal(value, 0.0, 1e9, "are no seconds", "a number, like 10 or 0.5")
@@ -190,6 +195,12 @@ def listener(value: str) -> tuple[str | None, int]:
     """`5672`, `127.0.0.1:5672`, `[::1]:5672`, `:::5672`: an address, if there is one, and a port."""
     host, colon, digits = value.rpartition(":")
     return (host.removeprefix("[").removesuffix("]") if colon else None), port(digits)
+
+
+@parser("[HOST:]PORT,…")
+def listeners(value: str) -> tuple[tuple[str, int], ...]:
+    """`5671,127.0.0.1:5673`; `none` is an empty list."""
+    return tuple((host or "", number) for host, number in map(listener, names(value)))
 
 
 @parser("SIZE")

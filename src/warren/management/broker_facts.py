@@ -46,7 +46,7 @@ from warren.queues.backing_queue import MessageSizes
 from warren.server.alarms import resident_bytes
 from warren.server.authentication import Login, LoginAttempts
 from warren.server.clients import Clients
-from warren.server.settings import ServerSettings
+from warren.server.settings import ServerSettings, TlsSettings
 from warren.snapshot.database import Database
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ class Alarm(StrEnum):
 class Listener:
     """A protocol served at an address."""
 
-    protocol: str  # amqp, http, http/prometheus
+    protocol: str  # amqp, amqp/ssl, http, https, http/prometheus
     host: str
     port: int
+    tls: TlsSettings | None = None  # with TLS
 
 
 class UserDirectory(Protocol):

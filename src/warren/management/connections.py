@@ -28,6 +28,7 @@ from warren.management.requests import (
     sees_server,
 )
 from warren.server.clients import ChannelFacts, ClientIdentity, ConnectionFacts, ConsumerFacts
+from warren.server.tls import TlsSession, distinguished_name, validity
 
 _DEFAULT_REASON: Final = "Closed via management plugin"  # RabbitMQ's
 _NO_PAGES: Final = ("sort", "sort_reverse", "columns")
@@ -236,9 +237,23 @@ def _connection_item(facts: ConnectionFacts, node: str) -> dict[str, Any]:
         "send_oct": facts.sent_bytes,
         "send_cnt": facts.writes,
         "send_pend": facts.unsent_bytes,
-        **_NO_TLS,
+        **_tls_item(facts.tls),
     }
     return item if "connection_name" not in properties else item | {"user_provided_name": properties["connection_name"]}
+
+
+def _tls_item(tls: TlsSession | None) -> dict[str, Any]:
+    """Names and forms are RabbitMQ's."""
+    if tls is None:
+        return _NO_TLS
+    suite, certificate = tls.cipher_suite, tls.certificate
+    names = {"ssl_key_exchange": suite.key_exchange, "ssl_cipher": suite.cipher, "ssl_hash": suite.mac}
+    item = _NO_TLS | {"ssl": True, "ssl_protocol": tls.version} | names
+    if not certificate:
+        return item
+    subject, issuer = (distinguished_name(certificate[name]) for name in ("subject", "issuer"))
+    item |= {"peer_cert_subject": subject, "peer_cert_issuer": issuer}
+    return item | {"peer_cert_validity": " - ".join(f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in validity(certificate))}
 
 
 def _channel_item(facts: ChannelFacts, node: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     alarms, local-alarms                     no publisher is blocked, no background task fails, nothing is damaged
     virtual-hosts                            every vhost of the catalog is served
     port-listener, protocol-listener         the port or protocol is served
+    certificate-expiration                   no certificate of a listener with TLS ends within the time
     is-in-service, ready-to-serve-clients    new clients are accepted: false as soon as the server begins to stop
 
 There is one node, so it is never critical to a quorum, and it has all alarms.
@@ -14,6 +15,7 @@ in RabbitMQ. Queue and message are not durable: the disk is covered by the healt
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from warren.amqp.methods import QueueDeclare
@@ -24,10 +26,19 @@ from warren.broker.declarations.dispatch import Declarations
 from warren.broker.queue_api import SettleCall
 from warren.broker.vhost import Client, Owner
 from warren.catalog import vhosts
+from warren.files.protocol import Files
+from warren.management.broker_facts import Listener
 from warren.management.requests import HttpRequest, HttpResponse, access_of, bad_request, is_not_permitted
+from warren.server.tls import expiry_dates
 
 _OK: Final = {"status": "ok"}
-_SPELLINGS: Final = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "amqp091-0-9-1": "amqp"}
+_SPELLINGS: Final = {
+    **dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp091-0-9-1"), "amqp"),
+    **dict.fromkeys(("amqps", "amqp+ssl", "amqp_ssl", "amqp-ssl"), "amqp/ssl"),
+}
+_UNIT_SECONDS: Final = {"days": 86_400, "weeks": 604_800, "months": 2_592_000, "years": 31_536_000}
+_WITHIN_DIGITS_MAX: Final = 6
+_PEM_BYTES_MAX: Final = 1 << 20
 _PORT_MAX: Final = 65_535
 
 
@@ -66,6 +77,42 @@ def protocol_listener(request: HttpRequest) -> Any:
     if protocol in protocols:
         return _OK | {"protocol": protocol}
     return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+def certificate_expiration(request: HttpRequest) -> Any:
+    seconds = _seconds(request.names["within"], request.names["unit"])
+    until = datetime.fromtimestamp(request.broker.environment.clock.wall_ns() / 1e9, UTC) + timedelta(seconds=seconds)
+    expiring = [item for each in request.source.listeners() if (item := _expiring(request, each, until)) is not None]
+    return _failed("Certificates expiring", expired=expiring) if expiring else _OK
+
+
+def _seconds(within: str, unit: str) -> int:
+    if unit.lower() not in _UNIT_SECONDS:
+        raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
+    if not (within.isascii() and within.isdecimal() and len(within) <= _WITHIN_DIGITS_MAX):
+        raise bad_request("Invalid expiration value.")
+    return min(int(within) * _UNIT_SECONDS[unit.lower()], _UNIT_SECONDS["years"] * 1000)
+
+
+def _expiring(request: HttpRequest, listener: Listener, until: datetime) -> dict[str, Any] | None:
+    if listener.tls is None:
+        return None
+    files = request.broker.environment.files
+    paths = {"cacertfile_expires_on": listener.tls.cacertfile, "certfile_expires_on": listener.tls.certfile}
+    dates = {name: expiry_dates(_pem(files, path)) if path else [] for name, path in paths.items()}
+    if not any(date < until for some in dates.values() for date in some):
+        return None
+    item = {name: [f"{date:%Y-%m-%d %H:%M:%S}" for date in some] for name, some in dates.items()}
+    where = {"interface": listener.host, "port": listener.port, "protocol": listener.protocol}
+    return {"node": request.broker.node, **where, **item}
+
+
+def _pem(files: Files, path: str) -> str:
+    file = files.open(path)
+    try:
+        return file.read_at(0, _PEM_BYTES_MAX).decode("ascii", "replace")
+    finally:
+        file.close()
 
 
 def in_service(request: HttpRequest) -> Any:

@@ -1,6 +1,6 @@
 """HTTP in the event loop of the broker: uvicorn without its signals, process and timers; the listening sockets.
 
-    management port      the API, with a login
+    management port      the API, with a login; on another port with TLS
     warren.sock          the same API for this machine; mode 0600, every client is an administrator
     prometheus port      metrics, without a login
 
@@ -29,7 +29,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import h11
 from starlette.types import ASGIApp
@@ -44,6 +44,7 @@ from warren.management.metrics import MetricsApplication
 from warren.management.requests import FactsSource, HttpRoute, ManagementSettings, bad_request
 from warren.management.routes import ROUTES
 from warren.management.statistics import Statistics
+from warren.server.tls import Tls
 from warren.workers.control_socket import listener_at
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ _BAD_REQUEST_HEAD: Final = (
 class HttpServer:
     """Serves an application at one socket, from `start` until `stop`, in the loop that calls them."""
 
-    def __init__(self, app: ASGIApp, settings: ManagementSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ManagementSettings, tls: Tls | None = None) -> None:
         class Protocol(HttpProtocol):
             header_seconds = settings.header_seconds
             reader_seconds = settings.reader_seconds
@@ -83,10 +84,26 @@ class HttpServer:
         self._server = Server(config)
         self._server.lifespan = config.lifespan_class(config)
         self._sockets: list[socket.socket] = []
+        self._tls = tls
+        self._handshake_seconds = settings.header_seconds
 
     async def start(self, listener: socket.socket) -> None:
         self._sockets = [listener]
-        await self._server.startup(sockets=self._sockets)
+        if self._tls is None:
+            await self._server.startup(sockets=self._sockets)
+            return
+        await self._server.startup(sockets=[])  # uvicorn does not limit the time of a TLS handshake
+        served = await asyncio.get_running_loop().create_server(
+            self._protocol, sock=listener, ssl=self._tls.context, ssl_handshake_timeout=self._handshake_seconds
+        )
+        self._server.servers.append(served)
+
+    def _protocol(self) -> asyncio.Protocol:
+        server, config = self._server, self._server.config
+        assert isinstance(config.http_protocol_class, type), "given above"
+        return config.http_protocol_class(  # type: ignore[call-arg]
+            config=config, server_state=server.server_state, app_state=server.lifespan.state
+        )
 
     async def stop(self) -> None:
         await self._server.shutdown(sockets=self._sockets)
@@ -203,12 +220,12 @@ class UnixListener:
                 os.unlink(self.path)
 
 
-HTTP = "http"
+HTTP, HTTPS = "http", "https"
 PROMETHEUS = "http/prometheus"
 
 
 class ManagementServer:
-    """The started servers. `addresses`: (host, port) by protocol, `http` and `http/prometheus`."""
+    """The started servers. `addresses`: (host, port) by protocol: `http`, `https`, `http/prometheus`."""
 
     def __init__(
         self, addresses: dict[str, tuple[str, int]], statistics: Statistics, stop: Callable[[], Awaitable[None]]
@@ -222,6 +239,11 @@ class ManagementServer:
         await self._stop()
 
 
+class HttpsPort(NamedTuple):
+    listener: socket.socket
+    tls: Tls
+
+
 async def start(
     broker: BrokerView,
     host: str,
@@ -230,6 +252,7 @@ async def start(
     socket_path: str | None,
     settings: ManagementSettings | None = None,
     routes: Sequence[HttpRoute] = ROUTES,
+    https: HttpsPort | None = None,
 ) -> ManagementServer:
     """Serve in the running event loop. Port 0 picks a free port, a socket is bound already; None serves nothing."""
     settings = settings or ManagementSettings()
@@ -238,12 +261,14 @@ async def start(
     source = FactsSource(broker, QueueFacts(broker), lambda: [*broker.listeners, *own], statistics)
     executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="warren-management")
 
-    async def listen(stack: AsyncExitStack, protocol: str, port: int | socket.socket, app: ASGIApp) -> None:
+    async def listen(
+        stack: AsyncExitStack, protocol: str, port: int | socket.socket, app: ASGIApp, tls: Tls | None = None
+    ) -> None:
         listener = tcp_listener(host, port) if isinstance(port, int) else port
         stack.callback(listener.close)
         bound_host, bound_port = listener.getsockname()[:2]
-        await _served(stack, HttpServer(app, settings), listener)
-        own.append(Listener(protocol, bound_host, bound_port))
+        await _served(stack, HttpServer(app, settings, tls), listener)
+        own.append(Listener(protocol, bound_host, bound_port, None if tls is None else tls.settings))
 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, executor.shutdown, cancel_futures=True)
@@ -251,6 +276,9 @@ async def start(
         stack.push_async_callback(asyncio.to_thread, statistics.stop)
         if management_port is not None:
             await listen(stack, HTTP, management_port, Application(source, routes, settings, executor))
+        if https is not None:
+            api = Application(source, routes, settings, executor)
+            await listen(stack, HTTPS, https.listener, api, https.tls)
         if prometheus_port is not None:
             await listen(stack, PROMETHEUS, prometheus_port, MetricsApplication(source, executor))
         if socket_path is not None:

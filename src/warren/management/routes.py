@@ -82,6 +82,7 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get(f"{_CHECKS}/virtual-hosts", AccessRule.MANAGEMENT, health.virtual_hosts),
     _get(f"{_CHECKS}/port-listener/{{port}}", AccessRule.MANAGEMENT, health.port_listener),
     _get(f"{_CHECKS}/protocol-listener/{{protocol}}", AccessRule.MANAGEMENT, health.protocol_listener),
+    _get(f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}", AccessRule.MANAGEMENT, health.certificate_expiration),
     _get(f"{_CHECKS}/is-in-service", AccessRule.ANY_USER, health.in_service),
     _get(f"{_CHECKS}/ready-to-serve-clients", AccessRule.ANY_USER, health.in_service),
     _get(f"{_CHECKS}/node-is-quorum-critical", AccessRule.MANAGEMENT, health.quorum_critical),

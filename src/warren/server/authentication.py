@@ -3,6 +3,7 @@
     PLAIN       [authorization id] 0 name 0 password             bytes, as in RFC 4616
     AMQPLAIN    a table without its size: LOGIN, PASSWORD        AMQP's own, used by old clients
     ANONYMOUS   anything                                         the user `anonymous_login_user`; off if that is empty
+    EXTERNAL    anything                                         the user that the client's certificate names (tls.py)
 
     Login ──▶ row of the user ──▶ verified recently? ──▶ hash it ──▶ address allowed? ──▶ User
                                                           └─ with `password_rehash`: replaced by a newer hash
@@ -112,8 +113,8 @@ def _read_amqplain(response: bytes) -> tuple[bytes, bytes]:
 
 
 _READERS: dict[str, Callable[[bytes], tuple[bytes, bytes]]] = {"PLAIN": _read_plain, "AMQPLAIN": _read_amqplain}
-ANONYMOUS = "ANONYMOUS"
-MECHANISMS = (*_READERS, ANONYMOUS)  # all supported ones
+ANONYMOUS, EXTERNAL = "ANONYMOUS", "EXTERNAL"
+MECHANISMS = (*_READERS, ANONYMOUS, EXTERNAL)  # all supported ones
 
 
 def _raw(value: str | bytes) -> bytes:
@@ -318,7 +319,8 @@ class UserAuthentication:
 
     def trust(self, name: str, mechanism: str, peer: str) -> UserRow:
         """The user of this name, without a password; else raises `LoginRefused`."""
-        user, login = self.find(name), Login(name, "", mechanism)
+        login = Login(name, "", mechanism)
+        user = self.find(name) if name else None
         if user is None:
             raise self._refused(login, peer, "no such user")
         if not may_come_from(user.name, peer, self._loopback_users):

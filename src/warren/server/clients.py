@@ -25,6 +25,7 @@ from warren.broker.queue_handle import QueueHandle
 from warren.server.channel import ServerChannel
 from warren.server.connection import ServerConnection
 from warren.server.consumer import ServerConsumer
+from warren.server.tls import TlsSession
 
 if TYPE_CHECKING:
     from warren.server.server import Server
@@ -61,6 +62,7 @@ class ConnectionFacts:
     sent_bytes: int
     writes: int
     unsent_bytes: int
+    tls: TlsSession | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ def _connection_facts(client: ClientIdentity, connection: ServerConnection, stat
         connection.sent_bytes,
         connection.writes,
         connection.unsent_bytes(),
+        connection.tls,
     )
 
 

@@ -62,6 +62,7 @@ from warren.server.event_lines import CloseReason
 from warren.server.handlers import channel as channel_methods
 from warren.server.handlers import connection as handshake
 from warren.server.publish import PublishTargets
+from warren.server.tls import TlsSession
 
 if TYPE_CHECKING:
     from warren.server.server import Server
@@ -121,6 +122,7 @@ class ServerConnection(asyncio.Protocol):
         self.peer = ""
         self.peer_port = 0
         self.local_address = ("", 0)
+        self.tls: TlsSession | None = None
         self.connected_ms = 0  # by the wall clock
         self.received_bytes = self.reads = self.sent_bytes = self.writes = 0  # of the socket
         self.active_ns = self._begun_ns  # last input or output, without heartbeats
@@ -140,6 +142,7 @@ class ServerConnection(asyncio.Protocol):
         peer, here = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         self.peer, self.peer_port = _address(peer)
         self.local_address = _address(here)
+        self.tls = TlsSession.of(transport)
         self.connected_ms = self.clock.wall_ns() // 1_000_000
         self.owner.name = f"{_address_text(peer)} -> {_address_text(here)}"
         self.server.connection_opened(self)

@@ -1,4 +1,4 @@
-"""The server: the listening socket, its connections, and the event loop in which they are served.
+"""The server: the listening sockets, their connections, and the event loop in which they are served.
 
     sockets are read ──▶ request batches ──▶ VhostLoop.run: one unit of work per vhost ──▶ sockets are written
                                                    │ epoch
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from warren.amqp.connection import ConnectionState
 from warren.amqp.errors import PeerError, ReplyCode
@@ -36,12 +36,13 @@ from warren.catalog.catalog import Catalog
 from warren.files.environment import Environment
 from warren.server.alarms import BLOCKED, UNSAFE, PublisherPressure, ResourceMonitor
 from warren.server.authentication import UserAuthentication
-from warren.server.connection import ServerConnection
+from warren.server.connection import CLOSE_SECONDS, ServerConnection
 from warren.server.consumer import ServerConsumer
 from warren.server.direct_reply import DirectReplies
 from warren.server.event_lines import CloseReason
 from warren.server.half_open import HalfOpenConnections
 from warren.server.settings import ServerSettings
+from warren.server.tls import Tls
 from warren.server.vhost_loop import VhostLoop
 
 _LOG = logging.getLogger(__name__)
@@ -51,8 +52,8 @@ ROOM_POLL_SECONDS: Final = 0.1
 DISK_FULL_BYTES: Final = 4 << 20  # with less room than that the catalog is not changed
 BACKLOG: Final = 1024
 LOOP_SECONDS_MAX: Final = 10.0  # that another thread waits for the event loop
-
 UPDATE_SECONDS_MAX: Final = 30.0  # for the event loop to take up an update of permissions
+AMQP, AMQPS = "amqp", "amqp/ssl"  # protocols of listeners, as RabbitMQ names them
 
 Result = TypeVar("Result")
 
@@ -82,8 +83,9 @@ class Server:
         environment: Environment,
         confirms: Confirms,
         pool: Executor | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        """`pool`: for blocking calls; None: the server has its own."""
+        """`pool`: for blocking calls; None: the server has its own. `tls`: of the listeners with TLS."""
         self.vhosts = vhosts
         self.storage = storage
         self.catalog: Catalog = storage.catalog
@@ -115,29 +117,58 @@ class Server:
         self._login_pool = pool or ThreadPoolExecutor(LOGIN_POOL_SIZE, thread_name_prefix="warren-login")
         self._postponed: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: list[asyncio.Server] = []
-        self._addresses: list[tuple[str, int]] = []  # of the listeners, once they were bound
+        self._tls = tls
+        self._listeners: list[tuple[str, asyncio.Server]] = []  # with their protocols
+        self.addresses: list[tuple[str, str, int]] = []  # protocol, host, port; kept while suspended
         self.monitor = ResourceMonitor(self)
 
     # -- from start to stop --------------------------------------------------------------------------------------
 
-    async def start(self, bound: Sequence[socket.socket] = ()) -> tuple[str, int]:
-        """Accept clients; returns host and port. `bound`: sockets of `listening_sockets`, where clients may wait
-        already; none: sockets for the address of the settings."""
+    async def start(
+        self, bound: Sequence[socket.socket] = (), bound_tls: Sequence[socket.socket] = ()
+    ) -> tuple[str, int]:
+        """Accept clients; returns host and port of the first listener. `bound`, `bound_tls`: sockets of
+        `listening_sockets`, where clients may wait already; none at all: the addresses of the settings."""
         self._loop = asyncio.get_running_loop()
         settings = self.settings
-        for each in bound:
-            self._listeners.append(await self._loop.create_server(self._accept, sock=each, backlog=BACKLOG))
-        if not bound:
-            address = settings.host, settings.port
-            self._listeners.append(await self._loop.create_server(self._accept, *address, backlog=BACKLOG))
+        plain = [(AMQP, host or settings.host, port) for host, port in settings.plain_listeners]
+        with_tls = [(AMQPS, host or settings.host, port) for host, port in settings.tls_listeners]
+        for protocol, sockets in ((AMQP, bound), (AMQPS, bound_tls)):
+            for each in sockets:
+                await self._listen(protocol, sock=each)
+        if not self._listeners:
+            await self._listen_at([*plain, *with_tls])
         self.monitor.begin(self._loop)
         self.clean_up(self.vhosts.warm_up)
-        self._addresses = [each.getsockname()[:2] for listener in self._listeners for each in listener.sockets]
-        return self._addresses[0]
+        self.addresses = [
+            (protocol, *each.getsockname()[:2]) for protocol, listener in self._listeners for each in listener.sockets
+        ]
+        _, host, port = self.addresses[0]
+        return host, port
 
-    def _accept(self) -> ServerConnection:
-        return ServerConnection(self)
+    async def _listen_at(self, addresses: Sequence[tuple[str, str, int]]) -> None:
+        """At all of them, or at none."""
+        try:
+            for protocol, host, port in addresses:
+                await self._listen(protocol, host=host, port=port)
+        except BaseException:
+            self._stop_listening()
+            raise
+
+    async def _listen(self, protocol: str, **where: Any) -> None:
+        """`where`: host and port, or a socket."""
+        if protocol == AMQPS:
+            assert self._tls is not None, "listeners with TLS have a certificate"
+            where["ssl"] = self._tls.context
+            where["ssl_handshake_timeout"] = self.settings.tls_handshake_seconds
+            where["ssl_shutdown_timeout"] = CLOSE_SECONDS
+        listener = await self.loop.create_server(lambda: ServerConnection(self), backlog=BACKLOG, **where)
+        self._listeners.append((protocol, listener))
+
+    def _stop_listening(self) -> None:
+        for _, listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Stop listening, close connections, then cut off those that stay open."""
@@ -152,9 +183,7 @@ class Server:
             await self.loop.run_in_executor(None, shut)
 
     async def _disconnect(self, seconds: float) -> None:
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        self._stop_listening()
         for connection in list(self.connections):
             connection.close(ConnectionClose(ReplyCode.CONNECTION_FORCED, "CONNECTION_FORCED - broker is stopping"))
         deadline = self.loop.time() + seconds
@@ -172,14 +201,13 @@ class Server:
 
     async def resume(self) -> None:
         """Listen again at the same addresses."""
-        assert self._addresses, "it was started"
+        assert self.addresses, "it was started"
         if not self._listeners:
-            for address in self._addresses:
-                self._listeners.append(await self.loop.create_server(self._accept, *address, backlog=BACKLOG))
+            await self._listen_at(self.addresses)
 
     @property
     def is_suspended(self) -> bool:
-        return bool(self._addresses) and not self._listeners
+        return bool(self.addresses) and not self._listeners
 
     async def set_disk_free_min(self, size_bytes: int) -> None:
         """Free space below it blocks publishers, at once and until the process ends."""

@@ -8,10 +8,32 @@ from typing import Final
 RABBITMQ_VERSION: Final = "3.10.8"  # announced to clients, which compare it before they use a feature
 
 
+VERIFY_PEER: Final = "verify_peer"
+COMMON_NAME: Final = "common_name"
+ListenAddress = tuple[str, int]  # host; empty: `ServerSettings.host`
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Names and values as in RabbitMQ."""
+
+    certfile: str = ""  # PEM; the certificate of the server, then its intermediates
+    keyfile: str = ""  # PEM; empty: the key is in `certfile`
+    cacertfile: str = ""  # PEM; authorities of client certificates
+    verify: str = "verify_none"  # or verify_peer: certificates of clients are verified
+    fail_if_no_peer_cert: bool = False  # with verify_peer: a client must have one
+    versions: tuple[str, ...] = ("tlsv1.3", "tlsv1.2")
+
+
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 5672  # 0: any free port
+    more_listeners: tuple[ListenAddress, ...] = ()  # without TLS, as host and port
+    has_plain_tcp: bool = True  # False: only the listeners with TLS
+    tls_listeners: tuple[ListenAddress, ...] = ()
+    tls_handshake_seconds: float = 5.0  # of TLS alone; `handshake_seconds` follows
+    certificate_user_from: str = "distinguished_name"  # or common_name: the user of EXTERNAL
     product: str = "Warren"  # announced to clients; some of them require "RabbitMQ"
     product_version: str = ""  # announced version; empty: RABBITMQ_VERSION
     channel_max: int = 2047
@@ -32,6 +54,10 @@ class ServerSettings:
     consumer_timeout_ms: int = 1_800_000  # an unacked delivery that is older closes its channel; 0: never
     disk_free_min_bytes: int = 50_000_000  # free space below it blocks publishers
     drain_seconds: float = 10.0  # time limit for clients to disconnect when the server stops
+
+    @property
+    def plain_listeners(self) -> tuple[ListenAddress, ...]:
+        return ((self.host, self.port), *self.more_listeners) if self.has_plain_tcp else ()
 
     @property
     def offered_mechanisms(self) -> tuple[str, ...]:

@@ -32,8 +32,9 @@ from warren.broker.policies import MAX_CONNECTIONS
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog.users import UserRow
 from warren.server import event_lines
-from warren.server.authentication import ANONYMOUS, Login, LoginRefused, read_login
+from warren.server.authentication import ANONYMOUS, EXTERNAL, Login, LoginRefused, read_login
 from warren.server.event_lines import CloseReason
+from warren.server.tls import certificate_user
 
 if TYPE_CHECKING:
     from warren.server.connection import ServerConnection
@@ -64,7 +65,7 @@ def greet(connection: ServerConnection) -> None:
         "platform": "Python",
         "information": f"Warren {__version__}",
     }
-    mechanisms = " ".join(settings.offered_mechanisms).encode()
+    mechanisms = " ".join(_offered(connection)).encode()
     connection.send_method(0, ConnectionStart(server_properties=properties, mechanisms=mechanisms))
 
 
@@ -121,7 +122,16 @@ def _authenticated(connection: ServerConnection, mechanism: str, response: bytes
     users, settings, peer = connection.server.users, connection.settings, connection.peer
     if mechanism == ANONYMOUS and settings.anonymous_login_user:
         return users.trust(settings.anonymous_login_user, mechanism, peer)
-    return users.check(read_login(mechanism, response, settings.offered_mechanisms), peer)
+    if mechanism == EXTERNAL and mechanism in _offered(connection):
+        certificate = connection.tls.certificate if connection.tls is not None else None
+        return users.trust(certificate_user(certificate, settings.certificate_user_from) or "", mechanism, peer)
+    return users.check(read_login(mechanism, response, _offered(connection)), peer)
+
+
+def _offered(connection: ServerConnection) -> list[str]:
+    """EXTERNAL only over TLS."""
+    offered = connection.settings.offered_mechanisms
+    return [name for name in offered if name != EXTERNAL or connection.tls is not None]
 
 
 def _logged_in(connection: ServerConnection, outcome: object) -> None:
