@@ -315,30 +315,62 @@ def _routes() -> tuple[HttpRoute, ...]:
     operator_policy, limit = "/api/operator-policies/{vhost}/{name}", "/api/vhost-limits/{vhost}/{limit}"
     global_parameter = "/api/global-parameters/{name}"
     return (
-        HttpRoute("/api/parameters", "GET", policymaker, every_parameter),
-        HttpRoute("/api/parameters/{component}", "GET", policymaker, parameters_of_component),
-        HttpRoute("/api/parameters/{component}/{vhost}", "GET", policymaker, parameters_of_vhost),
-        HttpRoute(parameter, "GET", policymaker, one_parameter),
-        HttpRoute(parameter, "PUT", policymaker, put_parameter),
-        HttpRoute(parameter, "DELETE", policymaker, delete_parameter),
-        HttpRoute("/api/global-parameters", "GET", policymaker, every_global),
-        HttpRoute(global_parameter, "GET", policymaker, one_global),
-        HttpRoute(global_parameter, "PUT", policymaker, put_global),
-        HttpRoute(global_parameter, "DELETE", policymaker, delete_global),
-        HttpRoute("/api/policies", "GET", management, every_policy),
-        HttpRoute("/api/policies/{vhost}", "GET", management, policies_of_vhost),
-        HttpRoute(policy, "GET", policymaker, one_policy),
-        HttpRoute(policy, "PUT", policymaker, put_policy),
-        HttpRoute(policy, "DELETE", policymaker, delete_policy),
-        HttpRoute("/api/operator-policies", "GET", management, every_operator_policy),
-        HttpRoute("/api/operator-policies/{vhost}", "GET", management, operator_policies_of_vhost),
-        HttpRoute(operator_policy, "GET", administrator, one_operator_policy),
-        HttpRoute(operator_policy, "PUT", administrator, put_operator_policy),
-        HttpRoute(operator_policy, "DELETE", administrator, delete_operator_policy),
-        HttpRoute("/api/vhost-limits", "GET", management, every_limit),
-        HttpRoute("/api/vhost-limits/{name}", "GET", management, limits_of_vhost),
-        HttpRoute(limit, "PUT", administrator, put_limit),
-        HttpRoute(limit, "DELETE", administrator, delete_limit),
+        HttpRoute(
+            "/api/parameters",
+            "GET",
+            policymaker,
+            every_parameter,
+            summary="parameters of vhosts that the user sees, without policies",
+        ),
+        HttpRoute(
+            "/api/parameters/{component}", "GET", policymaker, parameters_of_component, summary="of one component"
+        ),
+        HttpRoute(
+            "/api/parameters/{component}/{vhost}", "GET", policymaker, parameters_of_vhost, summary="in one vhost"
+        ),
+        HttpRoute(parameter, "GET", policymaker, one_parameter, summary="one parameter"),
+        HttpRoute(
+            parameter,
+            "PUT",
+            policymaker,
+            put_parameter,
+            summary="set it: `value`; only `vhost-limits`, by an administrator",
+        ),
+        HttpRoute(parameter, "DELETE", policymaker, delete_parameter, summary="clear it; the same"),
+        HttpRoute("/api/global-parameters", "GET", policymaker, every_global, summary="parameters without a vhost"),
+        HttpRoute(global_parameter, "GET", policymaker, one_global, summary="one of them"),
+        HttpRoute(global_parameter, "PUT", policymaker, put_global, summary="set it: `value`, any JSON"),
+        HttpRoute(global_parameter, "DELETE", policymaker, delete_global, summary="clear it"),
+        HttpRoute("/api/policies", "GET", management, every_policy, summary="policies of vhosts that the user sees"),
+        HttpRoute("/api/policies/{vhost}", "GET", management, policies_of_vhost, summary="of one vhost"),
+        HttpRoute(policy, "GET", policymaker, one_policy, summary="one policy"),
+        HttpRoute(
+            policy, "PUT", policymaker, put_policy, summary="set it: `pattern`, `definition`, `priority`, `apply-to`"
+        ),
+        HttpRoute(policy, "DELETE", policymaker, delete_policy, summary="clear it"),
+        HttpRoute(
+            "/api/operator-policies",
+            "GET",
+            management,
+            every_operator_policy,
+            summary="operator policies of vhosts that the user sees",
+        ),
+        HttpRoute(
+            "/api/operator-policies/{vhost}", "GET", management, operator_policies_of_vhost, summary="of one vhost"
+        ),
+        HttpRoute(operator_policy, "GET", administrator, one_operator_policy, summary="one of them"),
+        HttpRoute(operator_policy, "PUT", administrator, put_operator_policy, summary="set it"),
+        HttpRoute(operator_policy, "DELETE", administrator, delete_operator_policy, summary="clear it"),
+        HttpRoute("/api/vhost-limits", "GET", management, every_limit, summary="limits of vhosts"),
+        HttpRoute("/api/vhost-limits/{name}", "GET", management, limits_of_vhost, summary="of one vhost"),
+        HttpRoute(
+            limit,
+            "PUT",
+            administrator,
+            put_limit,
+            summary="set `max-connections` or `max-queues`: `value`, negative: none",
+        ),
+        HttpRoute(limit, "DELETE", administrator, delete_limit, summary="remove it"),
     )
 
 

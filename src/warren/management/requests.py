@@ -265,6 +265,7 @@ class HttpRoute(NamedTuple):
     content_type: str = JSON  # for other types the handler returns the text
     opens_vhost: bool = True  # a {vhost} in the path must exist, and be open to the user
     body_bytes_max: int | None = None  # None: as in the settings
+    summary: str = ""  # for docs/http.md and /api/openapi.json
 
 
 class RouteMatch(NamedTuple):
