@@ -23,7 +23,7 @@ from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.permissions import PermissionRow, TopicPermissionRow
 from warren.catalog.users import UserRow
-from warren.management.listing import Item, columns, listed
+from warren.management.listing import Item, columns, listed_whole
 from warren.management.requests import (
     SOCKET_USER,
     AccessRule,
@@ -334,8 +334,7 @@ def _put(is_new: bool) -> HttpResponse:
 
 
 def _listed(request: HttpRequest, items: Sequence[Item]) -> Any:
-    """These lists have no pages in RabbitMQ."""
-    return listed(items, {name: value for name, value in request.query.items() if not name.startswith("page")})
+    return listed_whole(items, request.query)
 
 
 def _required(body: Mapping[str, Any], *names: str) -> list[Any]:

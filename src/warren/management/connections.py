@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from warren.management.listing import columns, listed, shown
+from warren.management.listing import columns, listed, listed_whole, shown
 from warren.management.requests import (
     AccessRule,
     HttpRequest,
@@ -30,7 +30,6 @@ from warren.management.requests import (
 from warren.server.clients import ChannelFacts, ClientIdentity, ConnectionFacts, ConsumerFacts
 
 _DEFAULT_REASON: Final = "Closed via management plugin"  # RabbitMQ's
-_NO_PAGES: Final = ("sort", "sort_reverse", "columns")
 _PROTOCOL: Final = "AMQP 0-9-1"
 # A connection without TLS.
 _NO_TLS: Final = {
@@ -157,9 +156,8 @@ def queue_consumers(request: HttpRequest, queue: str) -> list[dict[str, Any]]:
 
 
 def _listed_consumers(request: HttpRequest, found: Iterable[ConsumerFacts]) -> Any:
-    """Never in pages, as in RabbitMQ: consumers have no name to filter by."""
-    query = {name: value for name, value in request.query.items() if name in _NO_PAGES}
-    return listed([_consumer_item(facts, request.broker.node) for facts in _seen(request, found)], query)
+    items = [_consumer_item(facts, request.broker.node) for facts in _seen(request, found)]
+    return listed_whole(items, request.query)
 
 
 def _seen(request: HttpRequest, found: Iterable[Facts]) -> list[Facts]:

@@ -237,12 +237,9 @@ _SAMPLES: Final = {
 # Lists with pages, lists without, and single objects, by path.
 _PAGED: Final = frozenset(
     {
-        *("/api/nodes", "/api/vhosts", "/api/queues", "/api/queues/{vhost}", "/api/exchanges"),
-        *("/api/exchanges/{vhost}", "/api/connections", "/api/connections/username/{user}"),
-        *("/api/connections/{name}/channels", "/api/vhosts/{vhost}/connections", "/api/channels"),
-        *("/api/vhosts/{vhost}/channels", "/api/parameters", "/api/parameters/{component}"),
-        *("/api/parameters/{component}/{vhost}", "/api/global-parameters", "/api/policies", "/api/policies/{vhost}"),
-        *("/api/operator-policies", "/api/operator-policies/{vhost}"),
+        *("/api/vhosts", "/api/queues", "/api/queues/{vhost}", "/api/exchanges", "/api/exchanges/{vhost}"),
+        *("/api/connections", "/api/connections/username/{user}", "/api/connections/{name}/channels"),
+        *("/api/vhosts/{vhost}/connections", "/api/channels", "/api/vhosts/{vhost}/channels"),
     }
 )
 _SORTED: Final = frozenset(
@@ -250,6 +247,9 @@ _SORTED: Final = frozenset(
         *("/api/bindings", "/api/bindings/{vhost}", "/api/bindings/{vhost}/e/{source}/q/{destination}"),
         *("/api/bindings/{vhost}/e/{source}/e/{destination}", "/api/queues/{vhost}/{name}/bindings"),
         *(f"/api/exchanges/{{vhost}}/{{name}}/bindings/{end}" for end in ("source", "destination")),
+        *("/api/nodes", "/api/parameters", "/api/parameters/{component}", "/api/parameters/{component}/{vhost}"),
+        *("/api/global-parameters", "/api/policies", "/api/policies/{vhost}"),
+        *("/api/operator-policies", "/api/operator-policies/{vhost}"),
         *("/api/consumers", "/api/consumers/{vhost}", "/api/users", "/api/users/without-permissions"),
         *("/api/user-limits", "/api/user-limits/{user}", "/api/vhost-limits", "/api/vhost-limits/{name}"),
         *("/api/users/{user}/permissions", "/api/users/{user}/topic-permissions"),
@@ -365,8 +365,8 @@ def _responses(route: HttpRoute) -> Schema:
     responses = {str(status): _response(status, route) for status in done}
     for status in _refusals(route):
         schema = _STATUS if status == 503 and is_check(route.path) else _ERROR
-        # A 401 without a login, and a 406, have no body.
-        content = {} if status == 406 else {"content": {JSON: {"schema": schema}}}
+        # A request without a login gets a 401 without a body; one with a wrong login, with an Error.
+        content = {} if status in (401, 406) else {"content": {JSON: {"schema": schema}}}
         responses[str(status)] = {"description": HTTPStatus(status).phrase, **content}
     return responses
 

@@ -34,7 +34,7 @@ from warren.broker.vhost import Vhost
 from warren.catalog import parameters
 from warren.catalog.parameters import GLOBAL, ParameterRow
 from warren.catalog.rows import RowWriter
-from warren.management.listing import columns, listed
+from warren.management.listing import columns, listed_whole
 from warren.management.requests import (
     AccessRule,
     HttpRefusal,
@@ -59,15 +59,15 @@ Item = dict[str, Any]
 def every_parameter(request: HttpRequest) -> Any:
     """Without policies, as in RabbitMQ: they have a list of their own."""
     found = _parameters(request, _visible(request))
-    return listed([item for item in found if item["component"] != POLICY], request.query)
+    return listed_whole([item for item in found if item["component"] != POLICY], request.query)
 
 
 def parameters_of_component(request: HttpRequest) -> Any:
-    return listed(_of_component(request, _visible(request)), request.query)
+    return listed_whole(_of_component(request, _visible(request)), request.query)
 
 
 def parameters_of_vhost(request: HttpRequest) -> Any:
-    return listed(_of_component(request, [request.vhost]), request.query)
+    return listed_whole(_of_component(request, [request.vhost]), request.query)
 
 
 def one_parameter(request: HttpRequest) -> Any:
@@ -119,7 +119,7 @@ def _parameter_item(open_vhost: Vhost, row: ParameterRow) -> Item:
 
 
 def every_global(request: HttpRequest) -> Any:
-    return listed([{"name": row.name, "value": row.value} for row in _rows(request, None)], request.query)
+    return listed_whole([{"name": row.name, "value": row.value} for row in _rows(request, None)], request.query)
 
 
 def one_global(request: HttpRequest) -> Any:
@@ -152,11 +152,11 @@ def delete_global(request: HttpRequest) -> Any:
 
 
 def every_policy(request: HttpRequest) -> Any:
-    return listed(_policies(request, _visible(request), POLICY), request.query)
+    return listed_whole(_policies(request, _visible(request), POLICY), request.query)
 
 
 def policies_of_vhost(request: HttpRequest) -> Any:
-    return listed(_policies(request, [request.vhost], POLICY), request.query)
+    return listed_whole(_policies(request, [request.vhost], POLICY), request.query)
 
 
 def one_policy(request: HttpRequest) -> Any:
@@ -177,11 +177,11 @@ def delete_policy(request: HttpRequest) -> Any:
 
 
 def every_operator_policy(request: HttpRequest) -> Any:
-    return listed(_policies(request, _visible(request), OPERATOR_POLICY), request.query)
+    return listed_whole(_policies(request, _visible(request), OPERATOR_POLICY), request.query)
 
 
 def operator_policies_of_vhost(request: HttpRequest) -> Any:
-    return listed(_policies(request, [request.vhost], OPERATOR_POLICY), request.query)
+    return listed_whole(_policies(request, [request.vhost], OPERATOR_POLICY), request.query)
 
 
 def one_operator_policy(request: HttpRequest) -> Any:
@@ -217,14 +217,14 @@ def _policy_item(open_vhost: Vhost, row: ParameterRow) -> Item:
 def every_limit(request: HttpRequest) -> Any:
     """Users who see the server see all vhosts."""
     broker, user = request.broker, request.user
-    return listed(_limits(broker.vhosts.every() if sees_server(user) else visible(broker, user)), request.query)
+    return listed_whole(_limits(broker.vhosts.every() if sees_server(user) else visible(broker, user)), request.query)
 
 
 def limits_of_vhost(request: HttpRequest) -> Any:
     broker, name = request.broker, request.names["name"]
     if sees_server(request.user):
-        return listed(_limits([broker.vhosts.find(name)]), request.query)
-    return listed(_limits([entered(broker, request.user, name)]), request.query)
+        return listed_whole(_limits([broker.vhosts.find(name)]), request.query)
+    return listed_whole(_limits([entered(broker, request.user, name)]), request.query)
 
 
 def put_limit(request: HttpRequest) -> Any:

@@ -53,7 +53,7 @@ from warren.catalog import bindings, exchanges, queues
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
 from warren.catalog.rows import NAME_BYTES_MAX, canonical, to_json
-from warren.management.listing import columns, listed, shown
+from warren.management.listing import columns, listed, listed_whole, shown
 from warren.management.requests import (
     AccessRule,
     HttpRefusal,
@@ -366,9 +366,7 @@ def _bindings(
 
 
 def _listed(request: HttpRequest, found: Iterable[_Binding]) -> Any:
-    """Bindings have no pages, as in RabbitMQ: they have no name to filter by."""
-    query = {name: text for name, text in request.query.items() if name in ("columns", "sort", "sort_reverse")}
-    return listed([each.item() for each in found], query)
+    return listed_whole([each.item() for each in found], request.query)
 
 
 # -- requests ----------------------------------------------------------------------------------------------------
