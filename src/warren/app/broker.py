@@ -1,14 +1,15 @@
 """The broker, assembled but not yet serving: database, catalog, first user, vhosts, authentication.
 
     lock, log, snapshot store ──▶ catalog ──▶ first user ──▶ leftovers ──▶ messages, vhosts ──▶ authentication
-     (embedded/database)                          (embedded/queue_assembly)
+     (embedded/database)                          (embedded/queue_assembly)                 ──▶ definitions
 
 Listeners start last (`lifecycle`): no client is answered before everything durable is recovered. A crash may interrupt
 any step; the next start repeats it. The management reads the broker as its `BrokerView`.
 
 The first start creates a vhost and a user with all permissions in it, so that a client can log in. It does so only
 while the catalog has no user at all: a deleted guest stays deleted as long as there is another user, and a changed
-password stays changed, whatever the configuration says.
+password stays changed, whatever the configuration says. With `load_definitions` there is no first user, as in RabbitMQ:
+the definitions are imported at every start, before clients are served, and a start fails with them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from warren.embedded.queue_assembly import OpenQueues
 from warren.files.environment import Environment
 from warren.log.settings import CONTAINER_BYTES_MIN, LogSettings
 from warren.management.broker_facts import Alarm, Listener
+from warren.management.definitions import load_definitions
 from warren.server.authentication import UserAuthentication
 from warren.server.clients import Clients
 from warren.server.server import Server
@@ -208,6 +210,8 @@ def open_broker(
         if control is not None:
             undo.callback(control.close)
         broker = Broker(configuration, environment, database, queues, control)
+        if configuration.load_definitions:
+            load_definitions(broker, configuration.load_definitions)
         undo.pop_all()
         return broker
 
@@ -238,5 +242,8 @@ def log_settings(configuration: Configuration) -> LogSettings:
 
 
 def _prepare(catalog: Catalog, environment: Environment, configuration: Configuration) -> None:
+    """Users come from the definitions, where these are loaded."""
+    if configuration.load_definitions:
+        return
     hashing = NEW_PASSWORDS[configuration.server.password_hashing]
     make_first_user(catalog, environment.rng, configuration.first_user, hashing)

@@ -110,7 +110,7 @@ class Vhost:
         self.lock = environment.threads.condition()  # of routing and owners
         self.owners: dict[QueueId, Owner] = {}  # of exclusive queues
         self.counts = MessageCounters()  # replaced by the server's
-        self._change_order = ChangeOrder(self.lock)
+        self.change_order = ChangeOrder(self.lock)  # of changes of the catalog that the routing follows
         self.problems: list[str] = list(self.policies.problems)
         self._policy_lock = environment.threads.condition()  # of `apply_policies`
         self._environment = environment
@@ -342,7 +342,7 @@ class Vhost:
 
     def apply(self, change: CatalogChange) -> None:
         """Make a change of the catalog that the routing follows, or a lookup whose result the routing must have."""
-        self.storage.catalog.apply(change, self._change_order)
+        self.storage.catalog.apply(change, self.change_order)
 
     # -- policies and limits -------------------------------------------------------------------------------------
 

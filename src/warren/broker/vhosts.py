@@ -5,6 +5,7 @@ from __future__ import annotations
 from warren.base.errors import Refused, WarrenError
 from warren.broker.errors import QueuesClosed
 from warren.broker.memory_monitor import MemoryMonitor
+from warren.broker.queue_arguments import QueueArguments
 from warren.broker.queue_handle import QueueHandle
 from warren.broker.storage import QueueStorage
 from warren.broker.vhost import TOGETHER, Vhost
@@ -19,6 +20,7 @@ class UnknownVhost(Refused):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"vhost {name!r} not found", "declare it first")
+        self.name = name
 
 
 class Vhosts:
@@ -67,6 +69,10 @@ class Vhosts:
         if found is None:
             raise UnknownVhost(name)
         return found
+
+    def check_kind(self, arguments: QueueArguments) -> None:
+        """Refused if no queue can have these arguments."""
+        self._storage.kinds.check(arguments)
 
     def every(self) -> list[Vhost]:
         by_name = self._by_name

@@ -19,6 +19,8 @@ A declaration also has effects in memory: a queue starts, the routing changes. I
     apply(change, order)    write 1 2 3 … ──▶ in the log ──▶ durable, several at once ──▶ update_routing 1, then 2, 3 …
                             and its ticket    on_logged      start
 
+A change that concerns several vhosts (`JoinedOrder`) has a ticket in the order of each.
+
 Invariants
 * `applied <= durable`. Reads see committed rows; a read waits for the transaction that is open.
 * The log decides (decision 0024): a change whose session is durable has happened, whatever SQL does afterwards. If SQL
@@ -40,7 +42,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, NestedTransaction
@@ -136,6 +138,33 @@ class ChangeOrder:
             finally:
                 self._tickets.remove(change)
                 self._lock.notify_all()
+
+
+class JoinedOrder(ChangeOrder):
+    """The orders of all routings that one change concerns. Each of them has a part of the change, with the effects on
+    that routing. Parts wait one after the other for changes that were made earlier, so they cannot wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[ChangeOrder, CatalogChange]] = []
+
+    def join(self, order: ChangeOrder, part: CatalogChange) -> None:
+        """Called by `write` of the change."""
+        self._parts.append((order, part))
+
+    def take_ticket(self, change: CatalogChange) -> None:
+        for order, part in self._parts:
+            order.take_ticket(part)
+
+    def release_ticket(self, change: CatalogChange) -> None:
+        for order, part in self._parts:
+            order.release_ticket(part)
+
+    def update_routing(self, change: CatalogChange) -> None:
+        """All routings are updated, whatever one of them raises."""
+        with ExitStack() as every:
+            for order, part in reversed(self._parts):
+                every.callback(order.update_routing, part)
 
 
 class _PendingChange:

@@ -3,6 +3,7 @@
     0   good                        16   damage was found, or something could not be repaired
     1   the disk failed or is full  64   wrong usage: an unknown option, no such directory, a directory in use
         (doctor: a problem was found)      (ctl has the codes of rabbitmqctl)
+                                    69   move: a broker was not there
 
 A `WarrenError` is a sentence and a hint on stderr, never a traceback; a traceback is a defect of Warren. A command
 imports its modules when it runs, so that `warren --help` stays quick.
@@ -19,7 +20,7 @@ import typer
 from warren import __version__
 from warren.base.build import mode
 from warren.base.errors import Damage, DiskFailure, InternalError, OutOfRoom, WarrenError
-from warren.cli import admin, demo, log_fix, log_show, pipeline, serve, status
+from warren.cli import admin, demo, log_fix, log_show, move, pipeline, serve, status
 from warren.cli.bench import add_bench
 
 GOOD = 0
@@ -69,6 +70,7 @@ log.command("follow")(log_show.follow)
 app.command("compact")(admin.compact)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
+app.command("move")(move.move)
 app.command("status")(status.status)
 app.command("doctor")(status.doctor)
 ctl_settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

@@ -90,7 +90,7 @@ LINE_SECONDS = 5.0
 class Bar:
     """`with Bar("checking", 12, "files") as bar: bar.step()`. Steps may come from several threads."""
 
-    def __init__(self, what: str, total: float, unit: str = "") -> None:
+    def __init__(self, what: str, total: float | None, unit: str = "") -> None:
         self._what = what
         self._total = total
         self._unit = unit
@@ -115,11 +115,13 @@ class Bar:
     def step(self, count: float = 1) -> None:
         self.reach(self._done + count)
 
-    def reach(self, done: float) -> None:
-        """Set the finished part of the total."""
+    def reach(self, done: float, total: float | None = None) -> None:
+        """Set the finished part of the total; and the total, if it was not known or has changed."""
         self._done = done
+        self._total = self._total if total is None else total
         if self._rich is not None:
-            self._rich.update(self._task, completed=done)
+            self._rich.update(self._task, completed=done, total=self._total)
         elif time.monotonic() - self._printed_at >= LINE_SECONDS:
             self._printed_at = time.monotonic()
-            sys.stderr.write(f"{self._what}: {done:g} of {self._total:g} {self._unit}\n")
+            of_total = "" if self._total is None else f"of {self._total:g} "
+            sys.stderr.write(f"{self._what}: {done:g} {of_total}{self._unit}\n")

@@ -129,6 +129,7 @@ class Configuration:
     memory_limit_bytes: int = 0  # of the process: above it publishers are blocked
     first_user: FirstUser = field(default_factory=FirstUser)
     log_to: LogTo = field(default_factory=LogTo)
+    load_definitions: str = ""  # a file or directory, imported at every start
     pid_file: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -153,6 +153,15 @@ _FIRST_USER = OptionGroup("First user", "", (
     Option("default_permissions_read", pattern, ".*", "first_user.read",
            "Names that the first user may read from.", keys=("default_permissions.read",)),
 ))
+_DEFINITIONS = OptionGroup("Definitions", "", (
+    Option("load_definitions", path, "", "load_definitions",
+           "Definitions to import at every start: a JSON file, or a directory whose *.json are imported together. The "
+           "start fails if they are refused. No first user is created then.",
+           keys=("load_definitions", "definitions.local.path")),
+    Option("definitions_import_backend", one_of("local_filesystem"), "local_filesystem", "",
+           "Where load_definitions are read from.", keys=("definitions.import_backend",), has_flag=False,
+           has_variable=False),
+))
 _SERVER = OptionGroup("AMQP server", "ServerSettings", (
     Option("host", name, "127.0.0.1", "server.host",
            "Address to listen on; 0.0.0.0 or :: for all addresses of the machine.",
@@ -384,6 +393,7 @@ GROUPS = (
     _DATA,
     _CONFIG,
     _FIRST_USER,
+    _DEFINITIONS,
     _SERVER,
     _MANAGEMENT,
     _QUEUES,
@@ -539,8 +549,10 @@ IGNORED_KEYS: dict[str, str] = {
     "management.ssl": "TLS is not served by this version",
     "prometheus.ssl": "TLS is not served by this version",
     "prometheus.tcp.ip": "metrics are served at management.tcp.ip",
-    "load_definitions": "this version does not import definitions at the start",
-    "definitions": "this version does not import definitions at the start",
+    "definitions.skip_if_unchanged": "an import that changes nothing writes nothing",
+    "definitions.https": "definitions are read from files",
+    "definitions.tls": "definitions are read from files",
+    "management.load_definitions": "the key is load_definitions",
     "default_queue_type": "the type of a queue makes no difference here",
     "cluster_formation": "Warren is one node",
     "cluster_name": "Warren is one node",

@@ -17,12 +17,13 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from warren.base.ids import UserId, VhostId
-from warren.broker.auth.administration import AccessChange, BadLimit, Credentials, Patterns, UnknownUser
+from warren.broker.auth.administration import NO_PASSWORD, AccessChange, BadLimit, Credentials, Patterns, UnknownUser
 from warren.broker.auth.passwords import NEW_PASSWORDS, Hashing, checked_hashing, hashed, is_readable
 from warren.broker.vhosts import UnknownVhost
 from warren.catalog import permissions, users, vhosts
 from warren.catalog.permissions import PermissionRow, TopicPermissionRow
 from warren.catalog.users import UserRow
+from warren.management.broker_facts import BrokerView
 from warren.management.listing import Item, columns, listed_whole
 from warren.management.requests import (
     SOCKET_USER,
@@ -66,11 +67,11 @@ def put_user(request: HttpRequest) -> Any:
     body = request.body
     if "tags" not in body and body.get("administrator") is not True:
         raise bad_request("tags_not_present")
-    tags = _tags(body["tags"]) if "tags" in body else ["administrator"]
+    tags = tags_of(body["tags"]) if "tags" in body else ["administrator"]
     limits = body.get("limits")
     if limits is not None and not isinstance(limits, Mapping):
         raise bad_request("limits must be an object")
-    credentials, name = _credentials(request), request.names["user"]
+    credentials, name = credentials_of(body, request.broker), request.names["user"]
 
     def change(change: AccessChange) -> bool:
         return change.put_user(name, credentials, tags, limits)
@@ -100,9 +101,8 @@ def delete_users(request: HttpRequest) -> Any:
     return _DONE
 
 
-def _credentials(request: HttpRequest) -> Credentials:
+def credentials_of(body: Mapping[str, Any], broker: BrokerView) -> Credentials:
     """The password is hashed here: it takes some 50 ms, and no lock is held."""
-    body, broker = request.body, request.broker
     if "password" in body and "password_hash" in body:
         raise bad_request("both_password_and_password_hash_are_provided")
     if body.get("password"):
@@ -111,7 +111,7 @@ def _credentials(request: HttpRequest) -> Credentials:
         return Credentials(hashed(password, broker.environment.rng, hashing=hashing), hashing.value)
     if "password" in body or "password_hash" not in body:
         _text(body, "password", "")
-        return Credentials("", Hashing.SHA256.value)
+        return NO_PASSWORD
     hashing = checked_hashing(_text(body, "hashing_algorithm", ""))
     password_hash = body["password_hash"]
     if not isinstance(password_hash, str) or not is_readable(password_hash, hashing):
@@ -177,7 +177,7 @@ def put_vhost(request: HttpRequest) -> Any:
     """The user who creates a vhost gets all permissions in it, as in RabbitMQ. `tracing` and `default_queue_type` are
     validated, otherwise ignored."""
     body, name, user = request.body, request.names["vhost"], request.user
-    description, tags = _text(body, "description", ""), _tags(body.get("tags", ""))
+    description, tags = _text(body, "description", ""), tags_of(body.get("tags", ""))
     _text(body, "default_queue_type", "")
     if str(tracing := body.get("tracing", False)).lower() not in ("true", "false"):
         raise bad_request(["not_boolean", tracing])
@@ -351,7 +351,7 @@ def _text(body: Mapping[str, Any], name: str, default: str | None = None) -> str
     return value
 
 
-def _tags(value: Any) -> list[str]:
+def tags_of(value: Any) -> list[str]:
     """A list, or a text with commas."""
     tags = value.split(",") if isinstance(value, str) else value
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):

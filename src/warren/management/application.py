@@ -130,13 +130,15 @@ class Application:
         broker = self._source.broker
         opens_vhost = "vhost" in names and route.opens_vhost
         open_vhost = entered(broker, user, names["vhost"], route.method) if opens_vhost else None
-        parsed = json_object(body, self._settings.json_depth_max) if route.method != "GET" else {}
-        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost, received))
+        is_json = route.method != "GET" and not route.parses_body
+        parsed = json_object(body, self._settings.json_depth_max) if is_json else {}
+        raw = body if route.parses_body else b""
+        answer = route.handler(HttpRequest(self._source, user, names, query, parsed, open_vhost, received, raw))
         content, status, headers = answer if isinstance(answer, HttpResponse) else HttpResponse(answer)
         if content is None:
             return HttpResponse(b"", status, headers)
-        raw = _encoded(content) if route.content_type == JSON else content.encode()
-        return HttpResponse(raw, status, {"content-type": route.content_type, **headers})
+        encoded = _encoded(content) if route.content_type == JSON else content.encode()
+        return HttpResponse(encoded, status, {"content-type": route.content_type, **headers})
 
     async def _user(self, request: Request, rule: AccessRule) -> UserRow:
         if self._is_local or rule is AccessRule.ANY_USER:

@@ -117,14 +117,13 @@ _DESCRIPTION: Final = (
 _BIND: Final = _object(routing_key=_SHORT, arguments=_TABLE)
 _PERMISSION: Final = _object(["configure", "write", "read"], configure=_TEXT, write=_TEXT, read=_TEXT)
 _TOPIC_PERMISSION: Final = _object(["exchange", "write", "read"], exchange=_TEXT, write=_TEXT, read=_TEXT)
+_APPLY_TO: Final[dict[str, Schema]] = {"apply-to": _one_of("queues", "exchanges", "all")}
 _POLICY: Final = _object(
     ["pattern", "definition"],
-    **{
-        "pattern": {"type": "string", "description": "a regular expression for names"},
-        "definition": {"type": "object", "minProperties": 1},
-        "priority": {"type": "number", "default": 0},
-        "apply-to": _one_of("queues", "exchanges", "all"),
-    },
+    pattern={"type": "string", "description": "a regular expression for names"},
+    definition={"type": "object", "minProperties": 1},
+    priority={"type": "number", "default": 0},
+    **_APPLY_TO,
 )
 _PROPERTIES: Final = _object(
     **dict.fromkeys(("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type"), _SHORT),
@@ -134,6 +133,10 @@ _PROPERTIES: Final = _object(
     delivery_mode={"type": "integer", "enum": [1, 2]},
     priority={"type": "integer", "minimum": 0, "maximum": 255},
     timestamp={"type": "integer", "minimum": 0, "maximum": (1 << 64) - 1},
+)
+_SECTIONS: Final = ("users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters")
+_DEFINITIONS: Final = _object(
+    **dict.fromkeys((*_SECTIONS, "policies", "queues", "exchanges", "bindings"), _LIST), rabbit_version=_TEXT
 )
 _SIZE: Final[Schema] = {"type": ["string", "integer"], "description": "bytes, or with a unit: 2GB"}
 
@@ -187,6 +190,8 @@ BODIES: Final[Mapping[Key, Schema]] = {
     ("PUT", "/api/policies/{vhost}/{name}"): _POLICY,
     ("PUT", "/api/operator-policies/{vhost}/{name}"): _POLICY,
     ("PUT", "/api/vhost-limits/{vhost}/{limit}"): _LIMIT_VALUE,
+    ("POST", "/api/definitions"): _DEFINITIONS,
+    ("POST", "/api/definitions/{vhost}"): _DEFINITIONS,
     ("PUT", "/api/warren/memory-limit"): _object(
         relative={"type": "number", "minimum": 0, "maximum": 1}, absolute=_SIZE
     ),
@@ -271,6 +276,8 @@ _SAMPLED: Final = frozenset({"/api/overview", "/api/queues", "/api/queues/{vhost
 _FLAGS: Final[Mapping[Key, Schema]] = {
     ("DELETE", "/api/queues/{vhost}/{name}"): {"if-empty": _BOOLEAN, "if-unused": _BOOLEAN},
     ("DELETE", "/api/exchanges/{vhost}/{name}"): {"if-unused": _BOOLEAN},
+    ("GET", "/api/definitions"): {"download": _TEXT},
+    ("GET", "/api/definitions/{vhost}"): {"download": _TEXT},
 }
 
 
@@ -295,7 +302,7 @@ def _query_parameters(key: Key) -> list[Schema]:
 
 def _query(key: Key) -> Schema:
     method, path = key
-    if method != "GET":
+    if key in _FLAGS or method != "GET":
         return _FLAGS.get(key, {})
     samples = _SAMPLES if path in _SAMPLED else {}
     if path in _PAGED:
@@ -319,6 +326,8 @@ _DONE: Final[Mapping[Key, tuple[int, ...]]] = {
     ("POST", "/api/bindings/{vhost}/e/{source}/q/{destination}"): (201,),
     ("POST", "/api/bindings/{vhost}/e/{source}/e/{destination}"): (201,),
     ("POST", "/api/users/bulk-delete"): (204,),
+    ("POST", "/api/definitions"): (204, 303),
+    ("POST", "/api/definitions/{vhost}"): (204, 303),
     ("POST", "/api/vhosts/{vhost}/start/{node}"): (204,),
     **{("PUT", f"/api/warren/{what}"): (200,) for what in ("memory-limit", "disk-limit", "log-level")},
 }

@@ -234,6 +234,7 @@ class HttpRequest:
     body: Mapping[str, Any] = field(default_factory=dict)
     open_vhost: Vhost | None = None  # the vhost, where the path names one that this user sees
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    raw_body: bytes = b""  # of routes that parse it themselves
 
     @property
     def broker(self) -> BrokerView:
@@ -265,6 +266,7 @@ class HttpRoute(NamedTuple):
     content_type: str = JSON  # for other types the handler returns the text
     opens_vhost: bool = True  # a {vhost} in the path must exist, and be open to the user
     body_bytes_max: int | None = None  # None: as in the settings
+    parses_body: bool = False  # the handler gets `raw_body`: it may be another type than JSON
     summary: str = ""  # for docs/http.md and /api/openapi.json
 
 

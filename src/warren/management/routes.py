@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final
 
-from warren.management import access, connections, control, health, messages, openapi, policies, topology
+from warren.management import access, connections, control, definitions, health, messages, openapi, policies, topology
 from warren.management import overview as queues
 from warren.management import overview as server
 from warren.management.health import aliveness
@@ -153,5 +153,6 @@ ROUTES: Final[tuple[HttpRoute, ...]] = (
     _get(f"{_CHECKS}/node-is-mirror-sync-critical", AccessRule.MANAGEMENT, health.quorum_critical, "always 200"),
     *access.ROUTES,
     *policies.ROUTES,
+    *definitions.ROUTES,
     *control.ROUTES,
 )

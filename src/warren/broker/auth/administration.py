@@ -1,9 +1,11 @@
 """Administration: changes of users, vhosts, permissions and user limits, and their effects on what is running.
 
+A change may also add queues, exchanges, bindings and policies to its vhosts (declarations/definitions).
+
     Administration.change(function)
         function(AccessChange) ──▶ rows, one change of the catalog ──▶ durable
             ──▶ vhosts are opened, or withdrawn ──▶ connections are closed, or get their new permissions
-            ──▶ the messages of deleted vhosts are removed
+            ──▶ the messages of deleted vhosts are removed, policies reach the queues
 
 `AccessChange` has the operations. Any number of them may be in one change: all of them happen, or none.
 
@@ -27,17 +29,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from warren.base.errors import OutOfRoom, Refused
 from warren.base.ids import QueueId, UserId, VhostId
 from warren.base.threads import Threads
+from warren.broker.auth.passwords import Hashing
 from warren.broker.auth.permissions import Access, accesses_of, check_patterns
+from warren.broker.errors import QueuesClosed
 from warren.broker.vhost import Vhost
 from warren.broker.vhosts import UnknownVhost, Vhosts
 from warren.catalog import permissions, users, vhosts
-from warren.catalog.catalog import Catalog
+from warren.catalog.catalog import Catalog, CatalogChange, JoinedOrder
 from warren.catalog.rows import RowWriter
 from warren.catalog.users import UserRow
 from warren.catalog.vhosts import VhostRow
@@ -69,6 +74,9 @@ class Credentials(NamedTuple):
     hashing_algorithm: str
 
 
+NO_PASSWORD: Final = Credentials("", Hashing.SHA256.value)
+
+
 class Patterns(NamedTuple):
     configure: str
     write: str
@@ -92,8 +100,11 @@ class AccessUpdate:
 class AccessChange:
     """Operations on the rows of one change, and what they affect."""
 
-    def __init__(self, writer: RowWriter) -> None:
+    def __init__(self, writer: RowWriter, vhosts: Vhosts, order: JoinedOrder) -> None:
         self.writer = writer
+        self._vhosts = vhosts
+        self._order = order
+        self.followed_by: list[Vhost] = []  # whose routing the change updates
         self.users: dict[UserId, str] = {}  # changed
         self.deleted_users: dict[UserId, str] = {}
         self.vhosts: dict[VhostId, VhostRow] = {}  # new, or described
@@ -103,10 +114,20 @@ class AccessChange:
     # -- users ---------------------------------------------------------------------------------------------------
 
     def put_user(
-        self, name: str, credentials: Credentials, tags: Sequence[str], limits: Mapping[str, object] | None = None
+        self,
+        name: str,
+        credentials: Credentials | None,
+        tags: Sequence[str],
+        limits: Mapping[str, object] | None = None,
     ) -> bool:
-        """Create or replace a user; whether it is new. `limits` None keeps the present ones."""
-        is_new = users.get(self.writer.connection, name) is None
+        """Create or replace a user; whether it is new. Without credentials the present ones stay, and a new user has
+        no password. `limits` None keeps the present ones."""
+        present = users.get(self.writer.connection, name)
+        is_new = present is None
+        if credentials is None:
+            credentials = (
+                NO_PASSWORD if present is None else Credentials(present.password_hash, present.hashing_algorithm)
+            )
         checked = None if limits is None else {limit: checked_limit(limit, value) for limit, value in limits.items()}
         row = users.put(self.writer, name, *credentials, tags, checked)
         self._changed(row, "user created" if is_new else "user changed", tags=",".join(row.tags))
@@ -141,7 +162,7 @@ class AccessChange:
         return is_new
 
     def delete_vhost(self, name: str) -> None:
-        row = self._vhost(name)
+        row = self.vhost(name)
         self.deleted_vhosts[row.id] = row, vhosts.delete(self.writer, row.id)
         self.vhosts.pop(row.id, None)
         self.events.append(("vhost deleted", {"vhost": name}))
@@ -151,7 +172,7 @@ class AccessChange:
     def put_permissions(self, user: str, vhost: str, patterns: Patterns) -> bool:
         """Whether there were none."""
         check_patterns(*patterns)
-        user_row, vhost_row = self._user(user), self._vhost(vhost)
+        user_row, vhost_row = self._user(user), self.vhost(vhost)
         is_new = permissions.get(self.writer.connection, user_row.id, vhost_row.id) is None
         permissions.put(self.writer, user_row.id, vhost_row.id, *patterns)
         self._changed(user_row, "permissions set", vhost=vhost, **patterns._asdict())
@@ -160,14 +181,14 @@ class AccessChange:
     def clear_permissions(self, user: str, vhost: str) -> bool:
         """Whether there were some."""
         user_row = self._user(user)
-        is_cleared = permissions.clear(self.writer, user_row.id, self._vhost(vhost).id)
+        is_cleared = permissions.clear(self.writer, user_row.id, self.vhost(vhost).id)
         self._changed(user_row, "permissions cleared", vhost=vhost)
         return is_cleared
 
     def put_topic_permissions(self, user: str, vhost: str, exchange: str, write: str, read: str) -> bool:
         """For one exchange; whether the user had none in this vhost, for any exchange."""
         check_patterns(write, read)
-        user_row, vhost_row = self._user(user), self._vhost(vhost)
+        user_row, vhost_row = self._user(user), self.vhost(vhost)
         is_new = not permissions.every_topic(self.writer.connection, user_row.id, vhost_row.id)
         permissions.put_topic(self.writer, user_row.id, vhost_row.id, exchange, write, read)
         self._changed(user_row, "topic permissions set", vhost=vhost, exchange=exchange, write=write, read=read)
@@ -175,11 +196,22 @@ class AccessChange:
 
     def clear_topic_permissions(self, user: str, vhost: str, exchange: str | None = None) -> bool:
         """For one exchange, or for all; whether the user had some in this vhost, for any exchange."""
-        user_row, vhost_row = self._user(user), self._vhost(vhost)
+        user_row, vhost_row = self._user(user), self.vhost(vhost)
         has_some = bool(permissions.every_topic(self.writer.connection, user_row.id, vhost_row.id))
         permissions.clear_topic(self.writer, user_row.id, vhost_row.id, exchange)
         self._changed(user_row, "topic permissions cleared", vhost=vhost)
         return has_some
+
+    # -- what a vhost has ----------------------------------------------------------------------------------------
+
+    def served_vhost(self, row: VhostRow) -> Vhost | None:
+        """None if it is not served yet: it is new, or its start failed."""
+        return next((each for each in self._vhosts.every() if each.row.id == row.id), None)
+
+    def follow(self, vhost: Vhost, part: CatalogChange) -> None:
+        """The routing of the vhost gets this part of the change in its order, and its queues the policies."""
+        self._order.join(vhost.change_order, part)
+        self.followed_by.append(vhost)
 
     # -- helpers -------------------------------------------------------------------------------------------------
 
@@ -189,7 +221,7 @@ class AccessChange:
             raise UnknownUser(name)
         return row
 
-    def _vhost(self, name: str) -> VhostRow:
+    def vhost(self, name: str) -> VhostRow:
         row = vhosts.get(self.writer.connection, name)
         if row is None:
             raise UnknownVhost(name)
@@ -198,6 +230,20 @@ class AccessChange:
     def _changed(self, user: UserRow, event: str, **facts: object) -> None:
         self.users[user.id] = user.name
         self.events.append((event, {"user": user.name, **facts}))
+
+
+class _AdministrationChange(CatalogChange, Generic[Result]):
+    access: AccessChange
+    result: Result
+
+    def __init__(self, function: Callable[[AccessChange], Result], vhosts: Vhosts, order: JoinedOrder) -> None:
+        self._function = function
+        self._vhosts = vhosts
+        self._order = order
+
+    def write(self, writer: RowWriter) -> None:
+        self.access = AccessChange(writer, self._vhosts, self._order)
+        self.result = self._function(self.access)
 
 
 class Administration:
@@ -223,21 +269,20 @@ class Administration:
         """Make all changes of the function, or none; durable and in effect on return. Refused on a full disk."""
         if self._is_disk_full():
             raise OutOfRoom("users, vhosts and permissions cannot be changed: the disk is full", "free some space")
-        changes: list[AccessChange] = []
+        order = JoinedOrder()
+        made = _AdministrationChange(function, self._vhosts, order)
         deleted: list[tuple[Vhost, list[QueueId]]] = []
-
-        def write(writer: RowWriter) -> Result:
-            changes.append(AccessChange(writer))
-            return function(changes[0])
-
         try:
             with self._lock:
-                result = self._catalog.change(write)
-                self._take_effect(changes[0], deleted)
+                self._catalog.apply(made, order)
+                self._take_effect(made.access, deleted)
         finally:
             for vhost, queues in deleted:
                 vhost.delete(queues)
-        return result
+        for vhost in made.access.followed_by:
+            with suppress(QueuesClosed):  # deleted since
+                vhost.apply_policies()
+        return made.result
 
     def start_vhost(self, name: str) -> None:
         """Serve a vhost of the catalog, unless it is served: an earlier attempt may have failed."""

@@ -99,7 +99,7 @@ class _Bind(_BindingChange):
             raise not_found((queue_in if request.is_queue else exchange_in)(vhost, request.target))
         self._check_owner(target)
         if source.type == "headers":
-            _check_headers(request.arguments)
+            check_headers(request.arguments)
         self._binding = bindings.bind(writer, source, target, request.routing_key, request.arguments)
 
     def update_routing(self) -> None:
@@ -130,7 +130,7 @@ class _Unbind(_BindingChange):
             self._vhost.routing.remove_exchange(id_)
 
 
-def _check_headers(arguments: Mapping[str, Any]) -> None:
+def check_headers(arguments: Mapping[str, Any]) -> None:
     try:
         check_arguments(arguments)
     except BadBinding as error:

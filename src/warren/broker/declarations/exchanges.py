@@ -7,6 +7,8 @@ its last binding by that. Queues and exchanges that were bound to the deleted on
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete, ExchangeDeleteOk
@@ -111,15 +113,17 @@ class _ExchangeDeclaration(CatalogChange):
             self._vhost.routing.add_exchange(self.row)
 
     def _check_new(self) -> None:
+        arguments = self._method.arguments
         check_name("exchange", self._name)
-        if ALTERNATE not in self._method.arguments:
-            return
-        alternate = self._method.arguments[ALTERNATE]
-        if not isinstance(alternate, str):
-            what, type_name = exchange_in(self._vhost.row.name, self._name), type_of(alternate)
-            raise failed(f"invalid type '{type_name}' for arg '{ALTERNATE}' in {what}")
-        names = {NameRole.EXCHANGE: self._name, NameRole.ALTERNATE: alternate}
-        authorize(self._client.access, Operation.EXCHANGE_DECLARE, names)
+        check_new_alternate(exchange_in(self._vhost.row.name, self._name), arguments)
+        if ALTERNATE in arguments:
+            names = {NameRole.EXCHANGE: self._name, NameRole.ALTERNATE: arguments[ALTERNATE]}
+            authorize(self._client.access, Operation.EXCHANGE_DECLARE, names)
+
+
+def check_new_alternate(what: str, arguments: Mapping[str, Any]) -> None:
+    if ALTERNATE in arguments and not isinstance(arguments[ALTERNATE], str):
+        raise failed(f"invalid type '{type_of(arguments[ALTERNATE])}' for arg '{ALTERNATE}' in {what}")
 
 
 class _ExchangeDeletion(CatalogChange):

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from warren.amqp.errors import PeerError, ReplyCode
 from warren.amqp.methods import QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk
@@ -256,28 +257,37 @@ class _QueueDeclaration(CatalogChange):
 
     def _check_new(self) -> None:
         """Refuse a queue that the user may not create, or whose arguments are invalid."""
-        what, method, arguments = queue_in(self._vhost.row.name, self._name), self._method, self._method.arguments
-        type_ = arguments.get(TYPE) or "classic"
-        dead_letters = arguments.get(EXCHANGE)
-        if EXCHANGE in arguments and not isinstance(dead_letters, str):
-            type_name = type_of(dead_letters)
-            raise failed(f"invalid type '{type_name}' for arg '{EXCHANGE}' in {what}")
+        method, dead_letters = self._method, self._method.arguments.get(EXCHANGE)
         if isinstance(dead_letters, str):
             names = {NameRole.QUEUE: self._name, NameRole.DEAD_LETTERS: dead_letters}
             authorize(self._client.access, Operation.QUEUE_DECLARE, names)
-        try:
-            check_new(arguments)
-            self._vhost.storage.kinds.check(QueueArguments.from_table(arguments))
-        except BadArgument as error:
-            raise bad_argument(what, error, type_) from error
-        if type_ == _QUORUM:
-            wrong = {
-                "auto-delete": method.auto_delete,
-                "exclusive-owner": method.exclusive,
-                "non-durable": not method.durable,
-            }
-            for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
-                raise failed(f"invalid property '{property_}' for {what}")
+        flags = method.durable, method.auto_delete, method.exclusive
+        check_new_queue(
+            queue_in(self._vhost.row.name, self._name), *flags, method.arguments, self._vhost.storage.kinds.check
+        )
+
+
+def check_new_queue(
+    what: str,
+    durable: bool,
+    auto_delete: bool,
+    exclusive: bool,
+    arguments: Mapping[str, Any],
+    check_kind: Callable[[QueueArguments], None],
+) -> None:
+    """Refuse properties that no queue may have. `check_kind` refuses backing queues that are not offered."""
+    type_ = arguments.get(TYPE) or "classic"
+    if EXCHANGE in arguments and not isinstance(arguments[EXCHANGE], str):
+        raise failed(f"invalid type '{type_of(arguments[EXCHANGE])}' for arg '{EXCHANGE}' in {what}")
+    try:
+        check_new(arguments)
+        check_kind(QueueArguments.from_table(arguments))
+    except BadArgument as error:
+        raise bad_argument(what, error, type_) from error
+    if type_ == _QUORUM:
+        wrong = {"auto-delete": auto_delete, "exclusive-owner": exclusive, "non-durable": not durable}
+        for property_ in [each for each, is_wrong in wrong.items() if is_wrong]:
+            raise failed(f"invalid property '{property_}' for {what}")
 
 
 def _check_no_consumers(queue: BrokerQueue) -> None:
