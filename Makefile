@@ -26,7 +26,7 @@ UNTESTED := $(foreach module,$(MARKED),$(if $(call tests_of,$(module)),,$(module
 TESTS ?= $(MARKED_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark setup-node peers run wheel quick test test-plain test-spark test-pure marked-tested check check-types check-house format checklist golden notebook simulate torture soak compat mutants bench clean FORCE
+.PHONY: help setup setup-spark setup-node peers run wheel quick test test-plain test-spark test-pure marked-tested check check-types check-house format checklist golden notebook simulate torture soak fuzz compat mutants bench clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -154,6 +154,9 @@ torture: setup  ## kill -9 a real process N times on the real disk (make torture
 
 soak: setup  ## mixed traffic, churn, compaction and kill -9 on one broker for M minutes (make soak M=20)
 	$(RUN) -m tests.torture.soak --minutes $(or $(M),20)
+
+fuzz: setup  ## requests made from /api/openapi.json to one broker for M minutes (make fuzz M=10)
+	$(RUN) -m tests.fuzz.http --seconds $$(( 60 * $(or $(M),10) ))
 
 compat: setup  ## replay HTTP requests on RabbitMQ and Warren, and compare the answers
 	$(RUN) -m tests.compat.replay --live

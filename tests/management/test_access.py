@@ -136,6 +136,16 @@ def test_what_cannot_be_stored_is_refused_with_a_sentence(
     assert not names & {"zoe", "new"}
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("users/bulk-delete", {"users": ["\ud800"]}), ("warren/authenticate", {"username": "\ud800", "password": "x"})],
+)
+def test_a_name_that_is_not_valid_unicode_is_refused(stage: ManagementStage, path: str, body: dict[str, Any]) -> None:
+    with stage.client("administrator-in") as client:
+        response = client.post(f"/api/{path}", content=json.dumps(body).encode())
+    assert (response.status_code, response.json()["reason"]) == (400, "a text is not valid Unicode")
+
+
 def test_a_vhost_is_started_again_if_its_first_start_failed(
     stage: ManagementStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.management.listing import columns, listed
+from warren.management.listing import columns, listed, listed_whole
 from warren.management.requests import HttpRefusal
 
 ITEMS = [
@@ -23,6 +23,12 @@ def names(item: Any) -> list[str]:
 def test_without_a_page_everything_is_a_list() -> None:
     assert listed(ITEMS, {}) == ITEMS
     assert listed(ITEMS, {"name": "orders-1"}) == ITEMS, "as in RabbitMQ names are looked for in pages only"
+
+
+def test_a_list_without_pages_ignores_them_and_needs_no_names() -> None:
+    items = [{"vhost": "b", "value": {}}, {"vhost": "a", "value": {}}]
+    assert listed_whole(items, {"page": "9", "page_size": "x", "name": "x", "use_regex": "true"}) == items
+    assert listed_whole(items, {"sort": "vhost", "columns": "vhost"}) == [{"vhost": "a"}, {"vhost": "b"}]
 
 
 def test_a_page_has_the_totals_of_its_list() -> None:

@@ -111,3 +111,20 @@ def test_policies_merge_with_each_other_and_with_arguments_as_in_rabbitmq(stage:
         name: expire(stage, queue) for name, queue in (("ready", f"q{number}"), (DEAD, DEAD), (DEAD_TOO, DEAD_TOO))
     }
     assert {"shown": shown, "refused": refused, **found} == RABBITMQ["merges"][merge.about]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("vhost-limits", "vhost-limits/%2F", "policies", "policies/%2F", "operator-policies", "parameters"),
+        *("parameters/vhost-limits", "parameters/vhost-limits/%2F", "global-parameters", "nodes"),
+    ],
+)
+def test_lists_without_pages_in_rabbitmq_have_none(stage: ManagementStage, path: str) -> None:
+    stage.user("operator", "administrator")
+    with stage.client("operator") as client:
+        client.put("/api/vhost-limits/%2F/max-queues", json={"value": 500}).raise_for_status()
+        whole = client.get(f"/api/{path}", params={"columns": "name,vhost"}).json()
+        page = client.get(f"/api/{path}", params={"columns": "name,vhost", "page": "1", "name": "x"})
+    assert (page.status_code, page.json()) == (200, whole)
+    assert isinstance(whole, list)

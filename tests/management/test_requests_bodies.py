@@ -45,3 +45,16 @@ def test_each_byte_is_scanned_once(body: bytes) -> None:
 def test_any_bytes_are_an_object_or_refused(body: bytes) -> None:
     with suppress(HttpRefusal):
         assert isinstance(json_object(body, 32), dict)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": "\\ud800"}', b'{"\\uDFFF": 1}', b'{"a": [{"b": "x\\udc00\\ud800"}]}', b'{"a": "\xed\xa0\x80"}']
+)
+def test_half_of_a_surrogate_pair_is_refused(body: bytes) -> None:
+    with pytest.raises(HttpRefusal) as refused:
+        json_object(body, 32)
+    assert refused.value.status == 400
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    assert json_object(b'{"a": "\\ud83d\\ude00", "b": "\\\\ud800"}', 32) == {"a": "\U0001f600", "b": "\\ud800"}

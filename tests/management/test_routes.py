@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.management.questions import ANSWERS, REFUSED, SHOWN, USERS, ask, kinds, refusal, walk
 from tests.management.stage import AMQP, NODE, ManagementStage
+from tools.http_page import PAGE, table
+from warren.management import openapi
 from warren.management.requests import AccessRule
 from warren.management.routes import ROUTES
 
 RABBITMQ: dict[str, Any] = json.loads(ANSWERS.read_text())
 NOT_IN_3_10 = {"/api/version", "/api/health/checks/is-in-service", "/api/health/checks/ready-to-serve-clients"}
 WALK = walk(NODE, AMQP.port)
-DOCS = Path(__file__).parents[2] / "docs" / "http.md"
 
 # Keys of RabbitMQ that Warren does not show: internals of its VM, statistics with a history, missing features.
 NOT_SHOWN = {
@@ -75,7 +75,11 @@ def test_every_other_route_needs_a_login(stage: ManagementStage) -> None:
 
 def test_a_route_without_a_line_in_the_table_of_answers_would_be_seen() -> None:
     assert set(WALK) == set(RABBITMQ["statuses"])
-    assert {route.path for route in ROUTES if route.rule is AccessRule.ANY_USER} == NOT_IN_3_10 | {"/", "/api"}
+    assert {route.path for route in ROUTES if route.rule is AccessRule.ANY_USER} == NOT_IN_3_10 | {
+        "/",
+        "/api",
+        openapi.PATH,
+    }
 
 
 def test_the_address_that_a_start_prints_leads_to_the_api(stage: ManagementStage) -> None:
@@ -131,6 +135,7 @@ def _is_same(ours: Any, theirs: Any) -> bool:
     return type(ours) is type(theirs) and (not isinstance(ours, str) or ours == theirs)
 
 
-def test_every_route_is_in_the_documentation() -> None:
-    rows = re.findall(r"^\| `(\w+) (/\S*)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE)
-    assert rows == [(route.method, route.path, route.rule.tag) for route in ROUTES]
+def test_the_page_has_the_table_of_routes() -> None:
+    """Otherwise: python -m tools.http_page --write."""
+    assert all(route.summary for route in ROUTES)
+    assert table() in PAGE.read_text()

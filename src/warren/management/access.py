@@ -24,7 +24,7 @@ from warren.catalog import permissions, users, vhosts
 from warren.catalog.permissions import PermissionRow, TopicPermissionRow
 from warren.catalog.users import UserRow
 from warren.management.broker_facts import BrokerView
-from warren.management.listing import Item, columns, listed
+from warren.management.listing import Item, columns, listed_whole
 from warren.management.requests import (
     SOCKET_USER,
     AccessRule,
@@ -334,8 +334,7 @@ def _put(is_new: bool) -> HttpResponse:
 
 
 def _listed(request: HttpRequest, items: Sequence[Item]) -> Any:
-    """These lists have no pages in RabbitMQ."""
-    return listed(items, {name: value for name, value in request.query.items() if not name.startswith("page")})
+    return listed_whole(items, request.query)
 
 
 def _required(body: Mapping[str, Any], *names: str) -> list[Any]:
@@ -370,40 +369,64 @@ def _not_text(name: str) -> HttpRefusal:
     return bad_request(f"{name} must be text")
 
 
-def _route(path: str, method: str, handler: Handler, opens_vhost: bool = True) -> HttpRoute:
-    return HttpRoute(f"/api/{path}", method, AccessRule.ADMINISTRATOR, handler, opens_vhost=opens_vhost)
+def _route(path: str, method: str, handler: Handler, summary: str, opens_vhost: bool = True) -> HttpRoute:
+    rule = AccessRule.ADMINISTRATOR
+    return HttpRoute(f"/api/{path}", method, rule, handler, opens_vhost=opens_vhost, summary=summary)
 
 
 _PERMISSION: Final = "permissions/{vhost}/{user}"
 _TOPIC_PERMISSION: Final = "topic-permissions/{vhost}/{user}"
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    _route("users", "GET", every_user),
-    _route("users/without-permissions", "GET", users_without_permissions),
-    _route("users/bulk-delete", "POST", delete_users),
-    _route("users/{user}", "GET", one_user),
-    _route("users/{user}", "PUT", put_user),
-    _route("users/{user}", "DELETE", delete_user),
-    _route("users/{user}/permissions", "GET", permissions_of_user),
-    _route("users/{user}/topic-permissions", "GET", topic_permissions_of_user),
-    HttpRoute("/api/user-limits", "GET", AccessRule.MANAGEMENT, every_user_limit),
-    HttpRoute("/api/user-limits/{user}", "GET", AccessRule.MANAGEMENT, limits_of_user),
-    _route("user-limits/{user}/{limit}", "PUT", put_user_limit),
-    _route("user-limits/{user}/{limit}", "DELETE", delete_user_limit),
-    _route("vhosts/{vhost}", "PUT", put_vhost, opens_vhost=False),
-    _route("vhosts/{vhost}", "DELETE", delete_vhost, opens_vhost=False),
-    _route("vhosts/{vhost}/permissions", "GET", permissions_of_vhost),
-    _route("vhosts/{vhost}/topic-permissions", "GET", topic_permissions_of_vhost),
-    _route("vhosts/{vhost}/start/{node}", "POST", start_vhost, opens_vhost=False),
-    _route("permissions", "GET", every_permission),
-    _route(_PERMISSION, "GET", one_permission),
-    _route(_PERMISSION, "PUT", put_permission, opens_vhost=False),
-    _route(_PERMISSION, "DELETE", delete_permission, opens_vhost=False),
-    _route("topic-permissions", "GET", every_topic_permission),
-    _route(_TOPIC_PERMISSION, "GET", topic_permissions_of_pair),
-    _route(_TOPIC_PERMISSION, "PUT", put_topic_permission, opens_vhost=False),
-    _route(_TOPIC_PERMISSION, "DELETE", delete_topic_permissions, opens_vhost=False),
-    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "GET", topic_permissions_of_pair),
-    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "PUT", put_topic_permission, opens_vhost=False),
-    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "DELETE", delete_topic_permissions, opens_vhost=False),
+    _route("users", "GET", every_user, "users, with tags, limits and password hashes"),
+    _route("users/without-permissions", "GET", users_without_permissions, "users without a permission in any vhost"),
+    _route("users/bulk-delete", "POST", delete_users, "delete `users`, a list of names: all or none"),
+    _route("users/{user}", "GET", one_user, "one user"),
+    _route("users/{user}", "PUT", put_user, "`password`, or `password_hash` and `hashing_algorithm`; `tags`; `limits`"),
+    _route("users/{user}", "DELETE", delete_user, "also closes the user's connections"),
+    _route("users/{user}/permissions", "GET", permissions_of_user, "permissions of a user"),
+    _route("users/{user}/topic-permissions", "GET", topic_permissions_of_user, "topic permissions of a user"),
+    HttpRoute("/api/user-limits", "GET", AccessRule.MANAGEMENT, every_user_limit, summary="users with limits"),
+    HttpRoute("/api/user-limits/{user}", "GET", AccessRule.MANAGEMENT, limits_of_user, summary="limits of a user"),
+    _route(
+        "user-limits/{user}/{limit}",
+        "PUT",
+        put_user_limit,
+        "`value` of `max-connections` or `max-channels`; below 0: no limit",
+    ),
+    _route("user-limits/{user}/{limit}", "DELETE", delete_user_limit, "no limit"),
+    _route(
+        "vhosts/{vhost}", "PUT", put_vhost, "`description`, `tags`; the creator gets all permissions", opens_vhost=False
+    ),
+    _route(
+        "vhosts/{vhost}", "DELETE", delete_vhost, "with everything in it; closes its connections", opens_vhost=False
+    ),
+    _route("vhosts/{vhost}/permissions", "GET", permissions_of_vhost, "permissions in a vhost"),
+    _route("vhosts/{vhost}/topic-permissions", "GET", topic_permissions_of_vhost, "topic permissions in a vhost"),
+    _route("vhosts/{vhost}/start/{node}", "POST", start_vhost, "serve a vhost whose start failed", opens_vhost=False),
+    _route("permissions", "GET", every_permission, "all permissions"),
+    _route(_PERMISSION, "GET", one_permission, "permissions of a user in a vhost"),
+    _route(_PERMISSION, "PUT", put_permission, "patterns `configure`, `write`, `read`", opens_vhost=False),
+    _route(_PERMISSION, "DELETE", delete_permission, "connections stay open, and may do nothing", opens_vhost=False),
+    _route("topic-permissions", "GET", every_topic_permission, "all topic permissions"),
+    _route(_TOPIC_PERMISSION, "GET", topic_permissions_of_pair, "one item for each exchange"),
+    _route(
+        _TOPIC_PERMISSION,
+        "PUT",
+        put_topic_permission,
+        "`exchange`, and patterns `write`, `read` of routing keys",
+        opens_vhost=False,
+    ),
+    _route(_TOPIC_PERMISSION, "DELETE", delete_topic_permissions, "for all exchanges", opens_vhost=False),
+    _route(f"{_TOPIC_PERMISSION}/{{exchange}}", "GET", topic_permissions_of_pair, "the same as without the exchange"),
+    _route(
+        f"{_TOPIC_PERMISSION}/{{exchange}}",
+        "PUT",
+        put_topic_permission,
+        "the same as without the exchange",
+        opens_vhost=False,
+    ),
+    _route(
+        f"{_TOPIC_PERMISSION}/{{exchange}}", "DELETE", delete_topic_permissions, "for one exchange", opens_vhost=False
+    ),
 )

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from warren.management.listing import columns, listed, shown
+from warren.management.listing import columns, listed, listed_whole, shown
 from warren.management.requests import (
     AccessRule,
     HttpRequest,
@@ -31,7 +31,6 @@ from warren.server.clients import ChannelFacts, ClientIdentity, ConnectionFacts,
 from warren.server.tls import TlsSession, distinguished_name, validity
 
 _DEFAULT_REASON: Final = "Closed via management plugin"  # RabbitMQ's
-_NO_PAGES: Final = ("sort", "sort_reverse", "columns")
 _PROTOCOL: Final = "AMQP 0-9-1"
 # A connection without TLS.
 _NO_TLS: Final = {
@@ -158,9 +157,8 @@ def queue_consumers(request: HttpRequest, queue: str) -> list[dict[str, Any]]:
 
 
 def _listed_consumers(request: HttpRequest, found: Iterable[ConsumerFacts]) -> Any:
-    """Never in pages, as in RabbitMQ: consumers have no name to filter by."""
-    query = {name: value for name, value in request.query.items() if name in _NO_PAGES}
-    return listed([_consumer_item(facts, request.broker.node) for facts in _seen(request, found)], query)
+    items = [_consumer_item(facts, request.broker.node) for facts in _seen(request, found)]
+    return listed_whole(items, request.query)
 
 
 def _seen(request: HttpRequest, found: Iterable[Facts]) -> list[Facts]:
@@ -317,20 +315,76 @@ def _time_text(milliseconds: int) -> str:
 _ATTEMPTS: Final = "/api/auth/attempts/{node}"
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/api/connections", "GET", AccessRule.MANAGEMENT, connections),
-    HttpRoute("/api/connections/{name}", "GET", AccessRule.MANAGEMENT, connection),
-    HttpRoute("/api/connections/{name}", "DELETE", AccessRule.MANAGEMENT, close_connection),
-    HttpRoute("/api/connections/username/{user}", "GET", AccessRule.MANAGEMENT, connections_of_user),
-    HttpRoute("/api/connections/username/{user}", "DELETE", AccessRule.MANAGEMENT, close_connections_of_user),
-    HttpRoute("/api/connections/{name}/channels", "GET", AccessRule.MANAGEMENT, channels_of_connection),
-    HttpRoute("/api/vhosts/{vhost}/connections", "GET", AccessRule.MANAGEMENT, connections),
-    HttpRoute("/api/channels", "GET", AccessRule.MANAGEMENT, channels),
-    HttpRoute("/api/channels/{channel}", "GET", AccessRule.MANAGEMENT, channel),
-    HttpRoute("/api/vhosts/{vhost}/channels", "GET", AccessRule.MANAGEMENT, channels),
-    HttpRoute("/api/consumers", "GET", AccessRule.MANAGEMENT, consumers),
-    HttpRoute("/api/consumers/{vhost}", "GET", AccessRule.MANAGEMENT, consumers_of_vhost, opens_vhost=False),
-    HttpRoute(_ATTEMPTS, "GET", AccessRule.MONITORING, attempts),
-    HttpRoute(_ATTEMPTS, "DELETE", AccessRule.MONITORING, reset_attempts),
-    HttpRoute(f"{_ATTEMPTS}/source", "GET", AccessRule.MONITORING, attempts_by_source),
-    HttpRoute(f"{_ATTEMPTS}/source", "DELETE", AccessRule.MONITORING, reset_attempts),
+    HttpRoute(
+        "/api/connections",
+        "GET",
+        AccessRule.MANAGEMENT,
+        connections,
+        summary="connections: all for monitoring and administrator, otherwise the user's own",
+    ),
+    HttpRoute("/api/connections/{name}", "GET", AccessRule.MANAGEMENT, connection, summary="one connection"),
+    HttpRoute(
+        "/api/connections/{name}",
+        "DELETE",
+        AccessRule.MANAGEMENT,
+        close_connection,
+        summary="closes it with 320 and the text of the header `X-Reason`; administrators every connection, "
+        "others their own",
+    ),
+    HttpRoute(
+        "/api/connections/username/{user}",
+        "GET",
+        AccessRule.MANAGEMENT,
+        connections_of_user,
+        summary="connections of a user: name, vhost, user, node",
+    ),
+    HttpRoute(
+        "/api/connections/username/{user}",
+        "DELETE",
+        AccessRule.MANAGEMENT,
+        close_connections_of_user,
+        summary="close them",
+    ),
+    HttpRoute(
+        "/api/connections/{name}/channels",
+        "GET",
+        AccessRule.MANAGEMENT,
+        channels_of_connection,
+        summary="channels of a connection",
+    ),
+    HttpRoute(
+        "/api/vhosts/{vhost}/connections", "GET", AccessRule.MANAGEMENT, connections, summary="connections to a vhost"
+    ),
+    HttpRoute("/api/channels", "GET", AccessRule.MANAGEMENT, channels, summary="channels, as for connections"),
+    HttpRoute(
+        "/api/channels/{channel}", "GET", AccessRule.MANAGEMENT, channel, summary="one channel, with its consumers"
+    ),
+    HttpRoute("/api/vhosts/{vhost}/channels", "GET", AccessRule.MANAGEMENT, channels, summary="channels in a vhost"),
+    HttpRoute(
+        "/api/consumers",
+        "GET",
+        AccessRule.MANAGEMENT,
+        consumers,
+        summary="consumers, as for connections; without pages",
+    ),
+    HttpRoute(
+        "/api/consumers/{vhost}",
+        "GET",
+        AccessRule.MANAGEMENT,
+        consumers_of_vhost,
+        opens_vhost=False,
+        summary="of one vhost",
+    ),
+    HttpRoute(_ATTEMPTS, "GET", AccessRule.MONITORING, attempts, summary="logins accepted and refused, by protocol"),
+    HttpRoute(_ATTEMPTS, "DELETE", AccessRule.MONITORING, reset_attempts, summary="set these counters to 0"),
+    HttpRoute(
+        f"{_ATTEMPTS}/source",
+        "GET",
+        AccessRule.MONITORING,
+        attempts_by_source,
+        summary="always empty: attempts are not recorded by address, as by default in RabbitMQ",
+    ),
+    HttpRoute(
+        f"{_ATTEMPTS}/source", "DELETE", AccessRule.MONITORING, reset_attempts, summary="the same as without `/source`"
+    ),
 )

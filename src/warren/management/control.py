@@ -120,18 +120,28 @@ def _share(request: HttpRequest, name: str, most: float) -> float | None:
     return float(value)
 
 
-def _route(method: str, path: str, handler: Any) -> HttpRoute:
-    return HttpRoute(f"/api/warren/{path}", method, AccessRule.ADMINISTRATOR, handler)
+def _route(method: str, path: str, handler: Any, summary: str) -> HttpRoute:
+    return HttpRoute(f"/api/warren/{path}", method, AccessRule.ADMINISTRATOR, handler, summary=summary)
 
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    _route("POST", "stop", stop),
-    _route("POST", "stop-app", stop_app),
-    _route("POST", "start-app", start_app),
-    _route("PUT", "memory-limit", set_memory_limit),
-    _route("PUT", "disk-limit", set_disk_limit),
-    _route("PUT", "log-level", set_log_level),
-    _route("POST", "rotate-logs", rotate_logs),
-    _route("GET", "environment", environment),
-    _route("POST", "authenticate", authenticate),
+    _route("POST", "stop", stop, "stop the broker, as by SIGTERM"),
+    _route("POST", "stop-app", stop_app, "close the AMQP port and all connections; the process stays"),
+    _route("POST", "start-app", start_app, "open the AMQP port again"),
+    _route(
+        "PUT",
+        "memory-limit",
+        set_memory_limit,
+        "`relative` or `absolute`, as `set_vm_memory_high_watermark`; until the next start",
+    ),
+    _route(
+        "PUT",
+        "disk-limit",
+        set_disk_limit,
+        "`absolute` or `mem_relative`, as `set_disk_free_limit`; until the next start",
+    ),
+    _route("PUT", "log-level", set_log_level, "`level`, and `category`; until the next start"),
+    _route("POST", "rotate-logs", rotate_logs, "open the log file again"),
+    _route("GET", "environment", environment, "the configuration in effect"),
+    _route("POST", "authenticate", authenticate, "whether `username` and `password` are right"),
 )

@@ -606,14 +606,27 @@ def _download(request: HttpRequest) -> dict[str, str]:
     return {"content-disposition": f"attachment; filename={name}"} if _FILE_NAME.fullmatch(name) else {}
 
 
-def _import_route(path: str) -> HttpRoute:
+def _import_route(path: str, summary: str) -> HttpRoute:
     rule, handler = AccessRule.ADMINISTRATOR, post_definitions
-    return HttpRoute(path, "POST", rule, handler, body_bytes_max=BODY_BYTES_MAX, parses_body=True)
+    return HttpRoute(path, "POST", rule, handler, body_bytes_max=BODY_BYTES_MAX, parses_body=True, summary=summary)
 
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/api/definitions", "GET", AccessRule.ADMINISTRATOR, get_definitions),
-    HttpRoute("/api/definitions/{vhost}", "GET", AccessRule.ADMINISTRATOR, get_vhost_definitions, opens_vhost=False),
-    _import_route("/api/definitions"),
-    _import_route("/api/definitions/{vhost}"),
+    HttpRoute(
+        "/api/definitions",
+        "GET",
+        AccessRule.ADMINISTRATOR,
+        get_definitions,
+        summary="users, vhosts, permissions, parameters, policies, exchanges, queues, bindings; `download`: file name",
+    ),
+    HttpRoute(
+        "/api/definitions/{vhost}",
+        "GET",
+        AccessRule.ADMINISTRATOR,
+        get_vhost_definitions,
+        opens_vhost=False,
+        summary="objects of one vhost",
+    ),
+    _import_route("/api/definitions", "import them: all or nothing; JSON, or a form with the field `file`"),
+    _import_route("/api/definitions/{vhost}", "import objects of one vhost"),
 )

@@ -38,10 +38,10 @@ def listed(items: Sequence[Item], query: Query) -> Any:
     """The list, or a page of it if the query has one."""
     page = _page(query)
     if page is None:
-        return [columns(item, query) for item in _sorted(items, query)]
+        return listed_whole(items, query)
     found = _sorted(_filtered(items, query), query)
-    page_count = max(math.ceil(len(found) / page.size), 1)
-    if page.number > page_count:
+    page_count = math.ceil(len(found) / page.size)
+    if page.number > max(page_count, 1):
         reason = f"Page out of range, page: {page.number} page size: {page.size}, len: {len(found)}"
         raise bad_request(reason, "page_out_of_range")
     first = (page.number - 1) * page.size
@@ -55,6 +55,11 @@ def listed(items: Sequence[Item], query: Query) -> Any:
         "page_size": page.size,
         "total_count": len(items),
     }
+
+
+def listed_whole(items: Sequence[Item], query: Query) -> Any:
+    """The list, for those that have no pages in RabbitMQ: parameters of pages are ignored."""
+    return [columns(item, query) for item in _sorted(items, query)]
 
 
 def columns(item: Item, query: Query) -> Item:

@@ -236,12 +236,13 @@ def _short(text: str, name: str) -> str:
 
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/api/queues/{vhost}/{name}/get", "POST", AccessRule.MANAGEMENT, get),
+    HttpRoute("/api/queues/{vhost}/{name}/get", "POST", AccessRule.MANAGEMENT, get, summary="fetches messages"),
     HttpRoute(
         "/api/exchanges/{vhost}/{name}/publish",
         "POST",
         AccessRule.MANAGEMENT,
         publish,
         body_bytes_max=PUBLISH_BYTES_MAX,
+        summary='publishes: `{"routed": …}`',
     ),
 )

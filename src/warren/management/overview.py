@@ -21,7 +21,7 @@ from warren.catalog import parameters
 from warren.catalog.vhosts import VhostRow
 from warren.management.broker_facts import Alarm, BrokerView, Listener, QueueFact, process_facts
 from warren.management.connections import queue_consumers
-from warren.management.listing import columns, listed, shown
+from warren.management.listing import columns, listed, listed_whole, shown
 from warren.management.requests import HttpRequest, HttpResponse, bad_request, not_found, sees_server, visible
 from warren.management.statistics import LENGTHS, MESSAGE_RATES, churn, message_stats, queue_stats, window_of
 
@@ -104,7 +104,7 @@ def overview(request: HttpRequest) -> Any:
 
 
 def nodes(request: HttpRequest) -> Any:
-    return listed([_node(request)], request.query)
+    return listed_whole([_node(request)], request.query)
 
 
 def node(request: HttpRequest) -> Any:

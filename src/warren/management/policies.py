@@ -34,7 +34,7 @@ from warren.broker.vhost import Vhost
 from warren.catalog import parameters
 from warren.catalog.parameters import GLOBAL, ParameterRow
 from warren.catalog.rows import RowWriter
-from warren.management.listing import columns, listed
+from warren.management.listing import columns, listed_whole
 from warren.management.requests import (
     AccessRule,
     HttpRefusal,
@@ -59,15 +59,15 @@ Item = dict[str, Any]
 def every_parameter(request: HttpRequest) -> Any:
     """Without policies, as in RabbitMQ: they have a list of their own."""
     found = _parameters(request, _visible(request))
-    return listed([item for item in found if item["component"] != POLICY], request.query)
+    return listed_whole([item for item in found if item["component"] != POLICY], request.query)
 
 
 def parameters_of_component(request: HttpRequest) -> Any:
-    return listed(_of_component(request, _visible(request)), request.query)
+    return listed_whole(_of_component(request, _visible(request)), request.query)
 
 
 def parameters_of_vhost(request: HttpRequest) -> Any:
-    return listed(_of_component(request, [request.vhost]), request.query)
+    return listed_whole(_of_component(request, [request.vhost]), request.query)
 
 
 def one_parameter(request: HttpRequest) -> Any:
@@ -119,7 +119,7 @@ def _parameter_item(open_vhost: Vhost, row: ParameterRow) -> Item:
 
 
 def every_global(request: HttpRequest) -> Any:
-    return listed([{"name": row.name, "value": row.value} for row in _rows(request, None)], request.query)
+    return listed_whole([{"name": row.name, "value": row.value} for row in _rows(request, None)], request.query)
 
 
 def one_global(request: HttpRequest) -> Any:
@@ -152,11 +152,11 @@ def delete_global(request: HttpRequest) -> Any:
 
 
 def every_policy(request: HttpRequest) -> Any:
-    return listed(_policies(request, _visible(request), POLICY), request.query)
+    return listed_whole(_policies(request, _visible(request), POLICY), request.query)
 
 
 def policies_of_vhost(request: HttpRequest) -> Any:
-    return listed(_policies(request, [request.vhost], POLICY), request.query)
+    return listed_whole(_policies(request, [request.vhost], POLICY), request.query)
 
 
 def one_policy(request: HttpRequest) -> Any:
@@ -177,11 +177,11 @@ def delete_policy(request: HttpRequest) -> Any:
 
 
 def every_operator_policy(request: HttpRequest) -> Any:
-    return listed(_policies(request, _visible(request), OPERATOR_POLICY), request.query)
+    return listed_whole(_policies(request, _visible(request), OPERATOR_POLICY), request.query)
 
 
 def operator_policies_of_vhost(request: HttpRequest) -> Any:
-    return listed(_policies(request, [request.vhost], OPERATOR_POLICY), request.query)
+    return listed_whole(_policies(request, [request.vhost], OPERATOR_POLICY), request.query)
 
 
 def one_operator_policy(request: HttpRequest) -> Any:
@@ -217,14 +217,14 @@ def _policy_item(open_vhost: Vhost, row: ParameterRow) -> Item:
 def every_limit(request: HttpRequest) -> Any:
     """Users who see the server see all vhosts."""
     broker, user = request.broker, request.user
-    return listed(_limits(broker.vhosts.every() if sees_server(user) else visible(broker, user)), request.query)
+    return listed_whole(_limits(broker.vhosts.every() if sees_server(user) else visible(broker, user)), request.query)
 
 
 def limits_of_vhost(request: HttpRequest) -> Any:
     broker, name = request.broker, request.names["name"]
     if sees_server(request.user):
-        return listed(_limits([broker.vhosts.find(name)]), request.query)
-    return listed(_limits([entered(broker, request.user, name)]), request.query)
+        return listed_whole(_limits([broker.vhosts.find(name)]), request.query)
+    return listed_whole(_limits([entered(broker, request.user, name)]), request.query)
 
 
 def put_limit(request: HttpRequest) -> Any:
@@ -315,30 +315,62 @@ def _routes() -> tuple[HttpRoute, ...]:
     operator_policy, limit = "/api/operator-policies/{vhost}/{name}", "/api/vhost-limits/{vhost}/{limit}"
     global_parameter = "/api/global-parameters/{name}"
     return (
-        HttpRoute("/api/parameters", "GET", policymaker, every_parameter),
-        HttpRoute("/api/parameters/{component}", "GET", policymaker, parameters_of_component),
-        HttpRoute("/api/parameters/{component}/{vhost}", "GET", policymaker, parameters_of_vhost),
-        HttpRoute(parameter, "GET", policymaker, one_parameter),
-        HttpRoute(parameter, "PUT", policymaker, put_parameter),
-        HttpRoute(parameter, "DELETE", policymaker, delete_parameter),
-        HttpRoute("/api/global-parameters", "GET", policymaker, every_global),
-        HttpRoute(global_parameter, "GET", policymaker, one_global),
-        HttpRoute(global_parameter, "PUT", policymaker, put_global),
-        HttpRoute(global_parameter, "DELETE", policymaker, delete_global),
-        HttpRoute("/api/policies", "GET", management, every_policy),
-        HttpRoute("/api/policies/{vhost}", "GET", management, policies_of_vhost),
-        HttpRoute(policy, "GET", policymaker, one_policy),
-        HttpRoute(policy, "PUT", policymaker, put_policy),
-        HttpRoute(policy, "DELETE", policymaker, delete_policy),
-        HttpRoute("/api/operator-policies", "GET", management, every_operator_policy),
-        HttpRoute("/api/operator-policies/{vhost}", "GET", management, operator_policies_of_vhost),
-        HttpRoute(operator_policy, "GET", administrator, one_operator_policy),
-        HttpRoute(operator_policy, "PUT", administrator, put_operator_policy),
-        HttpRoute(operator_policy, "DELETE", administrator, delete_operator_policy),
-        HttpRoute("/api/vhost-limits", "GET", management, every_limit),
-        HttpRoute("/api/vhost-limits/{name}", "GET", management, limits_of_vhost),
-        HttpRoute(limit, "PUT", administrator, put_limit),
-        HttpRoute(limit, "DELETE", administrator, delete_limit),
+        HttpRoute(
+            "/api/parameters",
+            "GET",
+            policymaker,
+            every_parameter,
+            summary="parameters of vhosts that the user sees, without policies",
+        ),
+        HttpRoute(
+            "/api/parameters/{component}", "GET", policymaker, parameters_of_component, summary="of one component"
+        ),
+        HttpRoute(
+            "/api/parameters/{component}/{vhost}", "GET", policymaker, parameters_of_vhost, summary="in one vhost"
+        ),
+        HttpRoute(parameter, "GET", policymaker, one_parameter, summary="one parameter"),
+        HttpRoute(
+            parameter,
+            "PUT",
+            policymaker,
+            put_parameter,
+            summary="set it: `value`; only `vhost-limits`, by an administrator",
+        ),
+        HttpRoute(parameter, "DELETE", policymaker, delete_parameter, summary="clear it; the same"),
+        HttpRoute("/api/global-parameters", "GET", policymaker, every_global, summary="parameters without a vhost"),
+        HttpRoute(global_parameter, "GET", policymaker, one_global, summary="one of them"),
+        HttpRoute(global_parameter, "PUT", policymaker, put_global, summary="set it: `value`, any JSON"),
+        HttpRoute(global_parameter, "DELETE", policymaker, delete_global, summary="clear it"),
+        HttpRoute("/api/policies", "GET", management, every_policy, summary="policies of vhosts that the user sees"),
+        HttpRoute("/api/policies/{vhost}", "GET", management, policies_of_vhost, summary="of one vhost"),
+        HttpRoute(policy, "GET", policymaker, one_policy, summary="one policy"),
+        HttpRoute(
+            policy, "PUT", policymaker, put_policy, summary="set it: `pattern`, `definition`, `priority`, `apply-to`"
+        ),
+        HttpRoute(policy, "DELETE", policymaker, delete_policy, summary="clear it"),
+        HttpRoute(
+            "/api/operator-policies",
+            "GET",
+            management,
+            every_operator_policy,
+            summary="operator policies of vhosts that the user sees",
+        ),
+        HttpRoute(
+            "/api/operator-policies/{vhost}", "GET", management, operator_policies_of_vhost, summary="of one vhost"
+        ),
+        HttpRoute(operator_policy, "GET", administrator, one_operator_policy, summary="one of them"),
+        HttpRoute(operator_policy, "PUT", administrator, put_operator_policy, summary="set it"),
+        HttpRoute(operator_policy, "DELETE", administrator, delete_operator_policy, summary="clear it"),
+        HttpRoute("/api/vhost-limits", "GET", management, every_limit, summary="limits of vhosts"),
+        HttpRoute("/api/vhost-limits/{name}", "GET", management, limits_of_vhost, summary="of one vhost"),
+        HttpRoute(
+            limit,
+            "PUT",
+            administrator,
+            put_limit,
+            summary="set `max-connections` or `max-queues`: `value`, negative: none",
+        ),
+        HttpRoute(limit, "DELETE", administrator, delete_limit, summary="remove it"),
     )
 
 

@@ -25,7 +25,7 @@ raises a refusal. It is only called for requests that its route permits.
 
 A body is read with a size limit and a time limit, then parsed as JSON.
 
-    pieces ──counted on arrival──▶ bytes ──brackets counted, strings skipped──▶ json.loads ──▶ an object
+    pieces ──counted on arrival──▶ bytes ──brackets counted, strings skipped──▶ json.loads ──▶ an object in UTF-8
 
 Invariants of bodies: no more than the limit is buffered, whatever Content-Length is; a body that is nested too deeply
 does not reach the parser, which is recursive; compressed bodies are refused.
@@ -267,6 +267,7 @@ class HttpRoute(NamedTuple):
     opens_vhost: bool = True  # a {vhost} in the path must exist, and be open to the user
     body_bytes_max: int | None = None  # None: as in the settings
     parses_body: bool = False  # the handler gets `raw_body`: it may be another type than JSON
+    summary: str = ""  # for docs/http.md and /api/openapi.json
 
 
 class RouteMatch(NamedTuple):
@@ -308,6 +309,7 @@ def _decoded(part: bytes) -> str:
 
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.?)*+"?', re.DOTALL)  # unterminated ones too: every byte is scanned once
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one half of a pair, or the first of both
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
@@ -348,9 +350,11 @@ def json_object(body: bytes, depth_max: int) -> dict[str, Any]:
     if depth_of(body) > depth_max:
         raise bad_request(f"JSON is nested deeper than {depth_max}")
     try:
-        parsed = json.loads(body, parse_constant=_refuse_constant)
+        parsed = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise bad_request("not_json") from error
+    if _SURROGATE.search(body):
+        _check_characters(parsed)
     if not isinstance(parsed, dict):
         raise bad_request("not_json")
     return parsed
@@ -360,6 +364,14 @@ def depth_of(body: bytes) -> int:
     """The maximum nesting of brackets."""
     brackets = _STRING.sub(b"", body).translate(None, delete=_NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+
+
+def _check_characters(parsed: Any) -> None:
+    """Refused if a text has half of a surrogate pair: no name has one, and neither SQL nor AMQP can store it."""
+    try:
+        json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise bad_request("a text is not valid Unicode") from error
 
 
 def _refuse_constant(name: str) -> Never:

@@ -53,7 +53,7 @@ from warren.catalog import bindings, exchanges, queues
 from warren.catalog.exchanges import ExchangeRow
 from warren.catalog.queues import QueueRow
 from warren.catalog.rows import NAME_BYTES_MAX, canonical, to_json
-from warren.management.listing import columns, listed, shown
+from warren.management.listing import columns, listed, listed_whole, shown
 from warren.management.requests import (
     AccessRule,
     HttpRefusal,
@@ -366,9 +366,7 @@ def _bindings(
 
 
 def _listed(request: HttpRequest, found: Iterable[_Binding]) -> Any:
-    """Bindings have no pages, as in RabbitMQ: they have no name to filter by."""
-    query = {name: text for name, text in request.query.items() if name in ("columns", "sort", "sort_reverse")}
-    return listed([each.item() for each in found], query)
+    return listed_whole([each.item() for each in found], request.query)
 
 
 # -- requests ----------------------------------------------------------------------------------------------------
@@ -490,26 +488,50 @@ _BETWEEN_EXCHANGES: Final = "/api/bindings/{vhost}/e/{source}/e/{destination}"
 _USER: Final = AccessRule.MANAGEMENT
 
 ROUTES: Final[tuple[HttpRoute, ...]] = (
-    HttpRoute("/api/queues/{vhost}/{name}", "PUT", _USER, declare_queue),
-    HttpRoute("/api/queues/{vhost}/{name}", "DELETE", _USER, delete_queue),
-    HttpRoute("/api/queues/{vhost}/{name}/contents", "DELETE", _USER, purge_queue),
-    HttpRoute("/api/queues/{vhost}/{name}/actions", "POST", AccessRule.ADMINISTRATOR, queue_action),
-    HttpRoute("/api/queues/{vhost}/{name}/bindings", "GET", _USER, queue_bindings),
-    HttpRoute("/api/exchanges", "GET", _USER, every_exchange),
-    HttpRoute("/api/exchanges/{vhost}", "GET", _USER, exchanges_of_vhost),
-    HttpRoute("/api/exchanges/{vhost}/{name}", "GET", _USER, one_exchange),
-    HttpRoute("/api/exchanges/{vhost}/{name}", "PUT", _USER, declare_exchange),
-    HttpRoute("/api/exchanges/{vhost}/{name}", "DELETE", _USER, delete_exchange),
-    HttpRoute("/api/exchanges/{vhost}/{name}/bindings/source", "GET", _USER, bindings_from_exchange),
-    HttpRoute("/api/exchanges/{vhost}/{name}/bindings/destination", "GET", _USER, bindings_to_exchange),
-    HttpRoute("/api/bindings", "GET", _USER, every_binding),
-    HttpRoute("/api/bindings/{vhost}", "GET", _USER, bindings_of_vhost),
-    HttpRoute(_BETWEEN_QUEUE, "GET", _USER, bindings_to_queue),
-    HttpRoute(_BETWEEN_QUEUE, "POST", _USER, bind_queue),
-    HttpRoute(f"{_BETWEEN_QUEUE}/{{properties_key}}", "GET", _USER, one_binding_to_queue),
-    HttpRoute(f"{_BETWEEN_QUEUE}/{{properties_key}}", "DELETE", _USER, unbind_queue),
-    HttpRoute(_BETWEEN_EXCHANGES, "GET", _USER, bindings_between_exchanges),
-    HttpRoute(_BETWEEN_EXCHANGES, "POST", _USER, bind_exchange),
-    HttpRoute(f"{_BETWEEN_EXCHANGES}/{{properties_key}}", "GET", _USER, one_binding_to_exchange),
-    HttpRoute(f"{_BETWEEN_EXCHANGES}/{{properties_key}}", "DELETE", _USER, unbind_exchange),
+    HttpRoute("/api/queues/{vhost}/{name}", "PUT", _USER, declare_queue, summary="declares: 201 new, 204 existed"),
+    HttpRoute("/api/queues/{vhost}/{name}", "DELETE", _USER, delete_queue, summary="deletes; `if-empty`, `if-unused`"),
+    HttpRoute("/api/queues/{vhost}/{name}/contents", "DELETE", _USER, purge_queue, summary="purges"),
+    HttpRoute(
+        "/api/queues/{vhost}/{name}/actions",
+        "POST",
+        AccessRule.ADMINISTRATOR,
+        queue_action,
+        summary="`sync`, `cancel_sync`: nothing to do",
+    ),
+    HttpRoute("/api/queues/{vhost}/{name}/bindings", "GET", _USER, queue_bindings, summary="bindings to it"),
+    HttpRoute("/api/exchanges", "GET", _USER, every_exchange, summary="of all visible vhosts"),
+    HttpRoute("/api/exchanges/{vhost}", "GET", _USER, exchanges_of_vhost, summary="of one vhost"),
+    HttpRoute(
+        "/api/exchanges/{vhost}/{name}",
+        "GET",
+        _USER,
+        one_exchange,
+        summary="one; `amq.default` is the default exchange",
+    ),
+    HttpRoute("/api/exchanges/{vhost}/{name}", "PUT", _USER, declare_exchange, summary="declares"),
+    HttpRoute("/api/exchanges/{vhost}/{name}", "DELETE", _USER, delete_exchange, summary="deletes; `if-unused`"),
+    HttpRoute(
+        "/api/exchanges/{vhost}/{name}/bindings/source",
+        "GET",
+        _USER,
+        bindings_from_exchange,
+        summary="bindings from it",
+    ),
+    HttpRoute(
+        "/api/exchanges/{vhost}/{name}/bindings/destination",
+        "GET",
+        _USER,
+        bindings_to_exchange,
+        summary="bindings to it",
+    ),
+    HttpRoute("/api/bindings", "GET", _USER, every_binding, summary="of all visible vhosts"),
+    HttpRoute("/api/bindings/{vhost}", "GET", _USER, bindings_of_vhost, summary="of one vhost"),
+    HttpRoute(_BETWEEN_QUEUE, "GET", _USER, bindings_to_queue, summary="between an exchange and a queue"),
+    HttpRoute(_BETWEEN_QUEUE, "POST", _USER, bind_queue, summary="binds: 201, `Location`"),
+    HttpRoute(f"{_BETWEEN_QUEUE}/{{properties_key}}", "GET", _USER, one_binding_to_queue, summary="one binding"),
+    HttpRoute(f"{_BETWEEN_QUEUE}/{{properties_key}}", "DELETE", _USER, unbind_queue, summary="unbinds"),
+    HttpRoute(_BETWEEN_EXCHANGES, "GET", _USER, bindings_between_exchanges, summary="between two exchanges"),
+    HttpRoute(_BETWEEN_EXCHANGES, "POST", _USER, bind_exchange, summary="binds: 201, `Location`"),
+    HttpRoute(f"{_BETWEEN_EXCHANGES}/{{properties_key}}", "GET", _USER, one_binding_to_exchange, summary="one binding"),
+    HttpRoute(f"{_BETWEEN_EXCHANGES}/{{properties_key}}", "DELETE", _USER, unbind_exchange, summary="unbinds"),
 )
