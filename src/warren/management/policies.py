@@ -309,69 +309,85 @@ def _log(request: HttpRequest, event: str, component: str) -> None:
     _LOG.info(event, extra={"facts": facts})
 
 
-def _routes() -> tuple[HttpRoute, ...]:
-    management, policymaker, administrator = AccessRule.MANAGEMENT, AccessRule.POLICYMAKER, AccessRule.ADMINISTRATOR
-    parameter, policy = "/api/parameters/{component}/{vhost}/{name}", "/api/policies/{vhost}/{name}"
-    operator_policy, limit = "/api/operator-policies/{vhost}/{name}", "/api/vhost-limits/{vhost}/{limit}"
-    global_parameter = "/api/global-parameters/{name}"
-    return (
-        HttpRoute(
-            "/api/parameters",
-            "GET",
-            policymaker,
-            every_parameter,
-            summary="parameters of vhosts that the user sees, without policies",
-        ),
-        HttpRoute(
-            "/api/parameters/{component}", "GET", policymaker, parameters_of_component, summary="of one component"
-        ),
-        HttpRoute(
-            "/api/parameters/{component}/{vhost}", "GET", policymaker, parameters_of_vhost, summary="in one vhost"
-        ),
-        HttpRoute(parameter, "GET", policymaker, one_parameter, summary="one parameter"),
-        HttpRoute(
-            parameter,
-            "PUT",
-            policymaker,
-            put_parameter,
-            summary="set it: `value`; only `vhost-limits`, by an administrator",
-        ),
-        HttpRoute(parameter, "DELETE", policymaker, delete_parameter, summary="clear it; the same"),
-        HttpRoute("/api/global-parameters", "GET", policymaker, every_global, summary="parameters without a vhost"),
-        HttpRoute(global_parameter, "GET", policymaker, one_global, summary="one of them"),
-        HttpRoute(global_parameter, "PUT", policymaker, put_global, summary="set it: `value`, any JSON"),
-        HttpRoute(global_parameter, "DELETE", policymaker, delete_global, summary="clear it"),
-        HttpRoute("/api/policies", "GET", management, every_policy, summary="policies of vhosts that the user sees"),
-        HttpRoute("/api/policies/{vhost}", "GET", management, policies_of_vhost, summary="of one vhost"),
-        HttpRoute(policy, "GET", policymaker, one_policy, summary="one policy"),
-        HttpRoute(
-            policy, "PUT", policymaker, put_policy, summary="set it: `pattern`, `definition`, `priority`, `apply-to`"
-        ),
-        HttpRoute(policy, "DELETE", policymaker, delete_policy, summary="clear it"),
-        HttpRoute(
-            "/api/operator-policies",
-            "GET",
-            management,
-            every_operator_policy,
-            summary="operator policies of vhosts that the user sees",
-        ),
-        HttpRoute(
-            "/api/operator-policies/{vhost}", "GET", management, operator_policies_of_vhost, summary="of one vhost"
-        ),
-        HttpRoute(operator_policy, "GET", administrator, one_operator_policy, summary="one of them"),
-        HttpRoute(operator_policy, "PUT", administrator, put_operator_policy, summary="set it"),
-        HttpRoute(operator_policy, "DELETE", administrator, delete_operator_policy, summary="clear it"),
-        HttpRoute("/api/vhost-limits", "GET", management, every_limit, summary="limits of vhosts"),
-        HttpRoute("/api/vhost-limits/{name}", "GET", management, limits_of_vhost, summary="of one vhost"),
-        HttpRoute(
-            limit,
-            "PUT",
-            administrator,
-            put_limit,
-            summary="set `max-connections` or `max-queues`: `value`, negative: none",
-        ),
-        HttpRoute(limit, "DELETE", administrator, delete_limit, summary="remove it"),
-    )
+_PARAMETER, _GLOBAL_PARAMETER = "/api/parameters/{component}/{vhost}/{name}", "/api/global-parameters/{name}"
+_POLICY, _OPERATOR_POLICY = "/api/policies/{vhost}/{name}", "/api/operator-policies/{vhost}/{name}"
+_LIMIT: Final = "/api/vhost-limits/{vhost}/{limit}"
 
-
-ROUTES: Final = _routes()
+ROUTES: Final[tuple[HttpRoute, ...]] = (
+    HttpRoute(
+        "/api/parameters",
+        "GET",
+        AccessRule.POLICYMAKER,
+        every_parameter,
+        summary="parameters of vhosts that the user sees, without policies",
+    ),
+    HttpRoute(
+        "/api/parameters/{component}",
+        "GET",
+        AccessRule.POLICYMAKER,
+        parameters_of_component,
+        summary="of one component",
+    ),
+    HttpRoute(
+        "/api/parameters/{component}/{vhost}",
+        "GET",
+        AccessRule.POLICYMAKER,
+        parameters_of_vhost,
+        summary="in one vhost",
+    ),
+    HttpRoute(_PARAMETER, "GET", AccessRule.POLICYMAKER, one_parameter, summary="one parameter"),
+    HttpRoute(
+        _PARAMETER,
+        "PUT",
+        AccessRule.POLICYMAKER,
+        put_parameter,
+        summary="set it: `value`; only `vhost-limits`, by an administrator",
+    ),
+    HttpRoute(_PARAMETER, "DELETE", AccessRule.POLICYMAKER, delete_parameter, summary="clear it; the same"),
+    HttpRoute(
+        "/api/global-parameters", "GET", AccessRule.POLICYMAKER, every_global, summary="parameters without a vhost"
+    ),
+    HttpRoute(_GLOBAL_PARAMETER, "GET", AccessRule.POLICYMAKER, one_global, summary="one of them"),
+    HttpRoute(_GLOBAL_PARAMETER, "PUT", AccessRule.POLICYMAKER, put_global, summary="set it: `value`, any JSON"),
+    HttpRoute(_GLOBAL_PARAMETER, "DELETE", AccessRule.POLICYMAKER, delete_global, summary="clear it"),
+    HttpRoute(
+        "/api/policies", "GET", AccessRule.MANAGEMENT, every_policy, summary="policies of vhosts that the user sees"
+    ),
+    HttpRoute("/api/policies/{vhost}", "GET", AccessRule.MANAGEMENT, policies_of_vhost, summary="of one vhost"),
+    HttpRoute(_POLICY, "GET", AccessRule.POLICYMAKER, one_policy, summary="one policy"),
+    HttpRoute(
+        _POLICY,
+        "PUT",
+        AccessRule.POLICYMAKER,
+        put_policy,
+        summary="set it: `pattern`, `definition`, `priority`, `apply-to`",
+    ),
+    HttpRoute(_POLICY, "DELETE", AccessRule.POLICYMAKER, delete_policy, summary="clear it"),
+    HttpRoute(
+        "/api/operator-policies",
+        "GET",
+        AccessRule.MANAGEMENT,
+        every_operator_policy,
+        summary="operator policies of vhosts that the user sees",
+    ),
+    HttpRoute(
+        "/api/operator-policies/{vhost}",
+        "GET",
+        AccessRule.MANAGEMENT,
+        operator_policies_of_vhost,
+        summary="of one vhost",
+    ),
+    HttpRoute(_OPERATOR_POLICY, "GET", AccessRule.ADMINISTRATOR, one_operator_policy, summary="one of them"),
+    HttpRoute(_OPERATOR_POLICY, "PUT", AccessRule.ADMINISTRATOR, put_operator_policy, summary="set it"),
+    HttpRoute(_OPERATOR_POLICY, "DELETE", AccessRule.ADMINISTRATOR, delete_operator_policy, summary="clear it"),
+    HttpRoute("/api/vhost-limits", "GET", AccessRule.MANAGEMENT, every_limit, summary="limits of vhosts"),
+    HttpRoute("/api/vhost-limits/{name}", "GET", AccessRule.MANAGEMENT, limits_of_vhost, summary="of one vhost"),
+    HttpRoute(
+        _LIMIT,
+        "PUT",
+        AccessRule.ADMINISTRATOR,
+        put_limit,
+        summary="set `max-connections` or `max-queues`: `value`, negative: none",
+    ),
+    HttpRoute(_LIMIT, "DELETE", AccessRule.ADMINISTRATOR, delete_limit, summary="remove it"),
+)
