@@ -512,15 +512,15 @@ def tls_proxy(port: int, key: Path, certificate: Path) -> Iterator[int]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         server.close()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
+        for task in (tasks := asyncio.all_tasks(loop)):
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks))
         loop.close()
 
 
 def test_a_broker_that_is_not_there_is_tried_for_a_limited_time(pair: dict[str, MovableBroker], queue: str) -> None:
     (port,) = peers.free_ports(1)
     nothing = MovableBroker("nothing", port, lambda: None, lambda: None)
-    result = move(pair[WARREN], nothing, "--retry-seconds", "0.5", queue)
+    result = move(pair[WARREN], nothing, "--retry-seconds", "1", queue)
     assert result.code == 69 and "next attempt" in result.err and "no connection to the target" in result.err

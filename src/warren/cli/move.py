@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from warren.base.errors import Misuse, Refused
 from warren.cli.output import AsJson, Bar, print_json, print_line, table
@@ -53,7 +54,7 @@ def move(
         int, typer.Option("--prefetch", min=1, max=PREFETCH_MAX, help="Messages of a queue without confirm, at most.")
     ] = 500,
     retry_seconds: Annotated[
-        float, typer.Option("--retry-seconds", min=0.0, help="End after so long without a broker or without progress.")
+        float, typer.Option("--retry-seconds", min=1.0, help="End after so long without a broker or without progress.")
     ] = 60.0,
     as_json: AsJson = False,
 ) -> None:
@@ -136,12 +137,8 @@ async def _run(plan: MovePlan) -> None:
     import asyncio
     import signal
 
-    from warren.cli.move_transfer import move_queues
+    from warren.cli.move_transfer import MoveMonitor, move_queues
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     with Bar("moving", None, "messages") as bar:
         total = 0
 
@@ -151,7 +148,11 @@ async def _run(plan: MovePlan) -> None:
             total = total or moved + sum(queue.waiting for queue in plan.queues)
             bar.reach(moved, None if plan.has_follow else max(total, moved))
 
-        await move_queues(plan, stop, show_progress, _print_event)
+        monitor = MoveMonitor(show_progress, _print_event)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, monitor.stop.set)
+        await move_queues(plan, monitor)
 
 
 def _print_event(text: str) -> None:
@@ -174,7 +175,7 @@ def _report(queues: Sequence[MovedQueue], seconds: float, as_json: bool) -> None
         ]
         print_json({"moved": moved, "possible_repeats": repeats, "seconds": round(seconds, 3), "queues": rows})
         return
-    rows_shown = [(each.source, each.moved, each.possible_repeats, each.target) for each in queues]
+    rows_shown = [(escape(each.source), each.moved, each.possible_repeats, escape(each.target)) for each in queues]
     table("queues", ("queue", "moved", "possible repeats", "target"), rows_shown)
     print_line(
         f"moved {moved} messages in {seconds:.1f} s ({moved / max(seconds, 1e-9):.0f} a second),"

@@ -196,14 +196,14 @@ class AmqpClient:
         """All that arrived, nothing after `seconds`. Raises what the peer closed the channel or the connection with."""
         silence_max = 2.0 * self._heartbeat_seconds
         try:
-            async with asyncio.timeout(silence_max if seconds is None else seconds):
+            async with asyncio.timeout(silence_max if seconds is None else seconds) as limit:
                 data = await self._reader.read(_READ_BYTES)
             self._received_at = time.monotonic()
-        except TimeoutError as error:
-            if time.monotonic() - self._received_at < silence_max:
-                return []
-            raise BrokerLost(f"lost {self.name}: silent for {silence_max:g} seconds") from error
-        except OSError as error:
+        except OSError as error:  # a TimeoutError is one
+            if limit.expired():
+                if time.monotonic() - self._received_at < silence_max:
+                    return []
+                raise BrokerLost(f"lost {self.name}: silent for {silence_max:g} seconds") from error
             raise BrokerLost(f"lost {self.name}: {error}") from error
         if not data:
             raise BrokerLost(f"lost {self.name}: it closed the connection")

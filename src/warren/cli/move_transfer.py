@@ -26,7 +26,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,64 +110,65 @@ class ConfirmWindow:
             queue.count_moved(is_repeat)
 
 
-async def move_queues(
-    plan: MovePlan, stop: asyncio.Event, on_progress: Callable[[], None], on_event: Callable[[str], None]
-) -> None:
+class MoveMonitor:
+    """What the command and its transfers share: the request to stop, progress, events to print."""
+
+    def __init__(self, on_progress: Callable[[], None], on_event: Callable[[str], None]) -> None:
+        self.stop = asyncio.Event()
+        self.on_progress = on_progress
+        self.on_event = on_event
+        self.progress_at = time.monotonic()  # of the last ack; followed queues that are empty count as progress
+
+    def progressed(self) -> None:
+        self.progress_at = time.monotonic()
+
+
+async def move_queues(plan: MovePlan, monitor: MoveMonitor) -> None:
     """Move until the queues are empty, or until `stop`; connect again after a loss, for `retry_seconds` without any
     progress."""
-    delay, progress_at = BACK_OFF_SECONDS, time.monotonic()
-    while not stop.is_set():
-        transfer = Transfer(plan, stop, on_progress, on_event)
+    delay, progress_at = BACK_OFF_SECONDS, monitor.progress_at
+    while not monitor.stop.is_set():
         try:
-            await transfer.run()
-            return
+            async with AsyncExitStack() as connections:
+                source = await open_client(plan.source)
+                connections.push_async_callback(source.abandon)
+                target = await open_client(plan.target)
+                connections.push_async_callback(target.abandon)
+                await Transfer(plan, source, target, monitor).run()
+                return
         except BrokerLost as error:
-            if transfer.progress_at is not None:
-                delay, progress_at = BACK_OFF_SECONDS, transfer.progress_at
+            if monitor.progress_at > progress_at:
+                delay, progress_at = BACK_OFF_SECONDS, monitor.progress_at
             if time.monotonic() + delay - progress_at > plan.retry_seconds:
                 raise
-            on_event(f"{error.what}; next attempt in {delay:g} seconds")
+            monitor.on_event(f"{error.what}; next attempt in {delay:g} seconds")
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), delay)
+                await asyncio.wait_for(monitor.stop.wait(), delay)
             delay = min(2 * delay, BACK_OFF_SECONDS_MAX)
 
 
 class Transfer:
     """One pair of connections, until everything is moved or one of them fails."""
 
-    def __init__(
-        self,
-        plan: MovePlan,
-        stop: asyncio.Event,
-        on_progress: Callable[[], None],
-        on_event: Callable[[str], None],
-    ) -> None:
-        self.progress_at: float | None = None  # of the last ack; followed queues that are empty count as progress
+    def __init__(self, plan: MovePlan, source: AmqpClient, target: AmqpClient, monitor: MoveMonitor) -> None:
         self._plan = plan
-        self._stop = stop
-        self._on_progress = on_progress
-        self._on_event = on_event
+        self._source = source
+        self._target = target
+        self._monitor = monitor
         self._window = ConfirmWindow()
         self._consumed: Sequence[MovedQueue] = ()  # consumer tag n is queue n
         self._exchanges: dict[str, str] = {}  # of messages with CC, by target queue
         self._blocked = ""
 
     async def run(self) -> None:
-        self._source = source = await open_client(self._plan.source)
-        try:
-            self._target = target = await open_client(self._plan.target)
-            try:
-                await self._open_channels()
-                await _until_first(self._deliver_all(), self._relay_confirms(), self._watch())
-                await source.close()
-                for exchange in self._exchanges.values():
-                    target.send(frames.method_frame(CHANNEL, methods.ExchangeDelete(exchange=exchange, no_wait=True)))
-                with suppress(BrokerLost):  # every message is confirmed and acknowledged
-                    await target.close()
-            finally:
-                await target.abandon()
-        finally:
-            await source.abandon()
+        await self._open_channels()
+        self._monitor.on_progress()
+        await _until_first(self._deliver_all(), self._relay_confirms(), self._watch())
+        await self._source.close()
+        for exchange in self._exchanges.values():
+            self._target.send(frames.method_frame(CHANNEL, methods.ExchangeDelete(exchange=exchange, no_wait=True)))
+        with suppress(BrokerLost):  # every message is confirmed and acknowledged
+            await self._target.close()
 
     # ------------------------------------------------------------------------------------------------------- set-up
 
@@ -196,7 +197,7 @@ class Transfer:
             [self._plan.queues] if self._plan.has_follow else [[each] for each in self._plan.queues if each.waiting]
         )
         for queues in groups:
-            if not self._stop.is_set():
+            if not self._monitor.stop.is_set():
                 await self._deliver(queues)
         while not self._window.is_empty:
             await asyncio.sleep(POLL_SECONDS / 50)
@@ -225,7 +226,7 @@ class Transfer:
                         name = queues[int(cancel.consumer_tag)].source
                         raise Refused(f"queue {name!r} was deleted at {self._source.name}")
             await self._target.drain()
-            if self._stop.is_set() and not is_ending:
+            if self._monitor.stop.is_set() and not is_ending:
                 is_ending = self._cancel_consumers()
             elif not arrived:
                 self._poll_source()
@@ -298,7 +299,7 @@ class Transfer:
                         )
                     case methods.ConnectionBlocked() as blocked:
                         self._blocked = blocked.reason
-                        self._on_event(f"{self._target.name} blocks publishers: {blocked.reason}")
+                        self._monitor.on_event(f"{self._target.name} blocks publishers: {blocked.reason}")
                     case methods.ConnectionUnblocked():
                         self._blocked = ""
             self._ack(before)
@@ -306,9 +307,9 @@ class Transfer:
     def _ack(self, before: int) -> None:
         window = self._window
         if window.acked > before:
-            self.progress_at = time.monotonic()
+            self._monitor.progressed()
             self._source.send(frames.method_frame(CHANNEL, methods.BasicAck(window.acked, multiple=True)))
-            self._on_progress()
+            self._monitor.on_progress()
             self._poll_source()
 
     async def _watch(self) -> None:
@@ -317,10 +318,10 @@ class Transfer:
         started_at = time.monotonic()
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            self._on_progress()
+            self._monitor.on_progress()
             if self._plan.has_follow and self._window.is_empty:
-                self.progress_at = time.monotonic()
-            if time.monotonic() - (self.progress_at or started_at) <= limit:
+                self._monitor.progressed()
+            if time.monotonic() - max(self._monitor.progress_at, started_at) <= limit:
                 continue
             if self._window.is_empty:
                 raise BrokerLost(
