@@ -171,6 +171,7 @@ def received(method: Any, properties: Any, body: bytes) -> Message:
     """A delivery in the form of the model."""
     assert properties.delivery_mode == 2
     headers = dict(properties.headers or {})
+    headers.pop("x-delivery-count", None)  # sent since consumers are told how often a message came back
     deaths = tuple(death_of(entry) for entry in headers.pop("x-death", []))
     first = [headers.pop(f"x-first-death-{name}", None) for name in ("queue", "reason", "exchange")]
     assert first == ([deaths[-1].queue, deaths[-1].reason, deaths[-1].exchange] if deaths else [None] * 3)

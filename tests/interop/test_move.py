@@ -532,6 +532,6 @@ def tls_proxy(port: int, key: Path, certificate: Path) -> Iterator[int]:
 
 def test_a_broker_that_is_not_there_is_tried_for_a_limited_time(pair: dict[str, MovableBroker], queue: str) -> None:
     (port,) = peers.free_ports(1)
-    nothing = MovableBroker("nothing", port, lambda: None, lambda: None)
+    nothing = MovableBroker("nothing", port, Path(), lambda: None, lambda: None)
     result = move(pair[WARREN], nothing, "--retry-seconds", "1", queue)
     assert result.code == 69 and "next attempt" in result.err and "no connection to the target" in result.err

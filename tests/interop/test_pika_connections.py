@@ -142,17 +142,3 @@ def test_a_url_is_all_that_a_client_needs(broker: Broker) -> None:
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         wait(connection.channel(), lambda: connection.is_open)
         assert connection.is_open
-
-
-def test_direct_reply_to_is_rabbitmqs_alone(broker: Broker, client: Pika) -> None:
-    channel = client.connect().channel()
-    if broker.is_warren:
-        with refused(404, "no queue 'amq.rabbitmq.reply-to'"):
-            consume(channel, "amq.rabbitmq.reply-to", auto_ack=True)
-        return
-    answers = consume(channel, "amq.rabbitmq.reply-to", auto_ack=True)
-    requests = channel.queue_declare("", exclusive=True).method.queue
-    channel.basic_publish("", requests, b"?", pika.BasicProperties(reply_to="amq.rabbitmq.reply-to"))
-    question = consume(channel, requests, auto_ack=True).wait_for(1)[0]
-    channel.basic_publish("", question.properties.reply_to, b"!")
-    assert answers.wait_for(1)[0].body == b"!"

@@ -18,6 +18,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
+
 from tests.app.disk_to_be_filled import fill_up, mounted
 from tests.server.broker_process import BrokerProcess
 from tests.server.load import Flood, broker_with, client_of, consume, count_of, declared, number_of, until
@@ -32,7 +34,7 @@ TAKEN = 300  # consumed while there was none
 PREFETCH = 50
 DISK_RESERVE_BYTES = (18 << 20) + ServerSettings().unsafe_bytes_max
 LARGE, LARGE_FLOODS = 200_000, 4  # with them as much is published and not durable as may be (`unsafe_bytes_max`)
-SETTLED_SECONDS = 1.0  # acknowledgements are on the disk after 50 ms, if it takes them
+SETTLED_SECONDS_MAX = 15.0  # acknowledgements are on the disk after 50 ms, if it takes them and the machine is idle
 HISTORY_ROUNDS, HISTORY_AT_ONCE, HISTORY_SIZE = 150, 80, 100_000
 DECLARERS = 8  # more than the server has threads: each of them waits for the disk
 
@@ -43,6 +45,19 @@ def opened(place: Path, mib: int, filler_mib: int, free_limit: str) -> tuple[Bro
     (place / "disk" / "data").mkdir()
     (place / "data").symlink_to(place / "disk" / "data")
     return broker_with(place, f"disk_free_limit.absolute = {free_limit}", "heartbeat = 0"), filler
+
+
+def durable_epoch(broker: BrokerProcess) -> int:
+    metrics = httpx.get(f"http://127.0.0.1:{broker.prometheus_port}/metrics", trust_env=False).text
+    [line] = [line for line in metrics.splitlines() if line.startswith("warren_epoch_durable ")]
+    return int(float(line.split()[1]))
+
+
+def wait_for_commit(broker: BrokerProcess) -> None:
+    """Return when a commit has followed. If none comes, what was written is durable already."""
+    before, end = durable_epoch(broker), time.monotonic() + SETTLED_SECONDS_MAX
+    while durable_epoch(broker) == before and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def take(broker: BrokerProcess, count: int, seen: list[int]) -> None:
@@ -167,7 +182,7 @@ def acked(place: Path) -> None:
         until(lambda: flood.has_received(methods.ConnectionBlocked), "publishers are not blocked")
         seen: list[int] = []
         take(broker, TAKEN, seen)
-        time.sleep(SETTLED_SECONDS)
+        wait_for_commit(broker)
         confirmed = flood.confirmed
         broker.kill()
         for each in floods:

@@ -59,7 +59,6 @@ def warren(
 
 
 log = typer.Typer(name="log", help="Inspect, verify, repair and compact a log directory.", no_args_is_help=True)
-app.callback(invoke_without_command=True)(status.show_version)
 app.add_typer(log)
 log.command("inspect")(log_show.inspect)
 log.command("verify")(log_fix.verify)

@@ -30,20 +30,6 @@ _TIMEOUT_SECONDS = 10.0
 _PRIVATE = 0o700
 
 
-def show_version(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
-        from warren import __version__
-
-        print_line(f"warren {__version__}")
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(2)
-
-
 def ctl(context: typer.Context) -> None:
     """Verbs of rabbitmqctl, rabbitmq-diagnostics and rabbitmq-plugins: `warren ctl help`."""
     from warren.cli.ctl.main import main
