@@ -26,7 +26,6 @@ EXPLAINED: Final[dict[str, str]] = {
     r"port-listener/1: refusal": "the ports of each broker are different",
     r"protocol-listener/mqtt: refusal": "the broker has no clustering protocol, and one for Prometheus",
     r"overview.*: field object_totals\.consumers is new": "RabbitMQ omits a total of 0 until it has statistics",
-    r"GET /api/global-parameters.*is (not )?empty": "RabbitMQ keeps an internal cluster id among them",
     # -- queues and exchanges
     r"/queues.*: field \S*(members|online|leader|open)\b.* is missing": "replicas of a quorum queue",
     r"/channels.*: field \S*pending_raft_commands is missing": "replicas of a quorum queue",

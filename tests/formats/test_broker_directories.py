@@ -119,8 +119,8 @@ def test_a_directory_of_the_broker_opens_and_continues(name: str, golden: Path) 
             check(client, {queue: [] for queue in QUEUES})
     verify_log(golden / name)
     check_nothing_is_set_aside(golden / name)
-    for complaint in ("ERROR", "Traceback"):
-        assert complaint not in process.log
+    own = [line for line in process.log.splitlines() if "ERROR channel error" not in line]  # mistakes of the client
+    assert not [line for line in own if "ERROR" in line or "Traceback" in line]
 
 
 def verify_log(directory: Path) -> None:
