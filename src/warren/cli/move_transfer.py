@@ -53,9 +53,13 @@ class MovedQueue:
     moved: int = 0
     possible_repeats: int = 0
     waiting: int = 0  # ready at the source when the transfer started
+    is_found: bool = False  # both brokers have it
 
     def start(self, waiting: int) -> None:
         self.waiting = waiting
+
+    def found(self) -> None:
+        self.is_found = True
 
     def count_moved(self, is_repeat: bool) -> None:
         self.moved += 1
@@ -176,18 +180,26 @@ class Transfer:
         for client in (self._source, self._target):
             await client.call(CHANNEL, methods.ChannelOpen(), methods.ChannelOpenOk)
         for queue in self._plan.queues:
-            queue.start(await _message_count(self._source, queue.source))
             try:
-                await _message_count(self._target, queue.target)
+                await self._find(queue)
             except ChannelRefused as error:
-                if error.code != ReplyCode.NOT_FOUND or not self._plan.has_declare:
+                if error.code != ReplyCode.NOT_FOUND or not queue.is_found:
                     raise
-                await self._target.call(CHANNEL, methods.ChannelOpen(), methods.ChannelOpenOk)
-                await self._target.call(
-                    CHANNEL, methods.QueueDeclare(queue=queue.target, durable=True), methods.QueueDeclareOk
-                )
+                raise BrokerLost(f"{error.what}: the broker may not have recovered it yet") from error
+            queue.found()
         await self._target.call(CHANNEL, methods.ConfirmSelect(), methods.ConfirmSelectOk)
         await self._source.call(CHANNEL, methods.BasicQos(prefetch_count=self._plan.prefetch), methods.BasicQosOk)
+
+    async def _find(self, queue: MovedQueue) -> None:
+        queue.start(await _message_count(self._source, queue.source))
+        try:
+            await _message_count(self._target, queue.target)
+        except ChannelRefused as error:
+            if error.code != ReplyCode.NOT_FOUND or not self._plan.has_declare:
+                raise
+            await self._target.call(CHANNEL, methods.ChannelOpen(), methods.ChannelOpenOk)
+            declare = methods.QueueDeclare(queue=queue.target, durable=True)
+            await self._target.call(CHANNEL, declare, methods.QueueDeclareOk)
 
     # ---------------------------------------------------------------------------------------------- source to target
 
