@@ -173,6 +173,6 @@ bench: setup-spark  ## the log store, the pipeline, the snapshot store, queues a
 	$(BIN)/warren bench amqp
 
 clean:  ## remove what was built; a clean tree but for .git
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .schemathesis src/*.egg-info
 	find src -name '*.so' -delete
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
