@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pika
 import pytest
 from pika.exceptions import ConnectionClosedByBroker
 
 from tests.management.stage import PASSWORD, ManagementStage
+from tests.server.broker_process import BrokerProcess
 
 RABBITMQ_HASH = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # of test12
 PATTERNS = ["configure=", "write=^a", "read=.*"]
@@ -182,3 +185,78 @@ def test_clients_are_listed_and_closed(stage: ManagementStage) -> None:
     with pytest.raises(ConnectionClosedByBroker):
         connection.process_data_events(10)
     assert listed(stage, "list", "connections") == []
+
+
+# Subcommand: its arguments, in an order in which each finds what it needs.
+EVERY_SUBCOMMAND = {
+    "declare vhost": ["name=v"],
+    "declare user": ["name=ann", "password=secret", "tags=management"],
+    "declare permission": ["vhost=v", "user=ann", "configure=.*", "write=.*", "read=.*"],
+    "declare exchange": ["name=x", "type=direct"],
+    "declare queue": ["name=q"],
+    "declare binding": ["source=x", "destination=q", "routing_key=k"],
+    "declare parameter": ["component=vhost-limits", "name=limits", 'value={"max-queues": 50}'],
+    "declare policy": ["name=p", "pattern=^q", 'definition={"max-length": 9}', "apply-to=queues"],
+    "declare operator_policy": ["name=o", "pattern=^q", 'definition={"max-length": 5}', "apply-to=queues"],
+    "declare vhost_limit": ["vhost=v", "name=max-queues", "value=7"],
+    "publish": ["exchange=x", "routing_key=k", "payload=hello"],
+    "get": ["queue=q", "ackmode=ack_requeue_true"],
+    "list connections": [],
+    "list channels": [],
+    "list consumers": [],
+    "list exchanges": [],
+    "list queues": [],
+    "list bindings": [],
+    "list users": [],
+    "list vhosts": [],
+    "list permissions": [],
+    "list nodes": [],
+    "list parameters": [],
+    "list policies": [],
+    "list operator_policies": [],
+    "list vhost_limits": [],
+    "show overview": [],
+    "export": ["{file}"],
+    "import": ["{file}"],
+    "purge queue": ["name=q"],
+    "close connection": ["name={connection}"],
+    "delete binding": ["source=x", "destination_type=queue", "destination=q", "properties_key=k"],
+    "delete queue": ["name=q"],
+    "delete exchange": ["name=x"],
+    "delete vhost_limit": ["vhost=v", "name=max-queues"],
+    "delete operator_policy": ["name=o"],
+    "delete policy": ["name=p"],
+    "delete parameter": ["component=vhost-limits", "name=limits"],
+    "delete permission": ["vhost=v", "user=ann"],
+    "delete user": ["name=ann"],
+    "delete vhost": ["name=v"],
+}
+
+
+def test_every_subcommand_of_its_help_runs_on_a_served_broker(tmp_path: Path) -> None:
+    text = subprocess.run(["rabbitmqadmin", "help", "subcommands"], capture_output=True, text=True, check=True).stdout
+    offered = {
+        " ".join(word for word in line.split()[:2] if re.fullmatch(r"[a-z_]+", word))
+        for line in text.splitlines()
+        if re.match(r"  (list|show|declare|delete|close|purge|export|import|publish|get) ", line)
+    }
+    assert offered == set(EVERY_SUBCOMMAND)
+    with BrokerProcess(tmp_path / "data") as broker:
+        parameters = pika.ConnectionParameters("127.0.0.1", broker.port)
+        connection = pika.BlockingConnection(parameters)
+        channel = connection.channel()
+        channel.queue_declare("consumed")
+        channel.basic_consume("consumed", lambda *arguments: None)
+        url = f"http://127.0.0.1:{broker.management_port}/api/connections"
+        (shown,) = httpx.get(url, auth=("guest", "guest"), trust_env=False).json()
+        names = {"file": str(tmp_path / "definitions.json"), "connection": shown["name"]}
+        for subcommand, arguments in EVERY_SUBCOMMAND.items():
+            line = ["rabbitmqadmin", "-P", str(broker.management_port), *subcommand.split()]
+            for argument in arguments:
+                for name, value in names.items():
+                    argument = argument.replace(f"{{{name}}}", value)
+                line.append(argument)
+            finished = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+            assert finished.returncode == 0, f"{subcommand}: {finished.stdout}{finished.stderr}"
+        with pytest.raises(ConnectionClosedByBroker):
+            connection.process_data_events(10)
