@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from tempfile import TemporaryDirectory
@@ -33,7 +34,10 @@ def has_opened(directory: str, files: FaultyFiles) -> bool:
 def test_an_opening_that_fails_leaves_nothing_open() -> None:
     """At each step of it, one after the other: the log, the store of RocksDB, the directory of tables, and threads."""
     before = thread_names()
-    with TemporaryDirectory(dir=QUICK_PLACE) as place:
+    gc.freeze()  # what earlier tests have left is not searched at each step
+    with ExitStack() as stack:
+        stack.callback(gc.unfreeze)
+        place = stack.enter_context(TemporaryDirectory(dir=QUICK_PLACE))
         for step in count():
             directory = f"{place}/{step}"
             files = FaultyFiles(LocalFiles(), [Fault(FaultKind.IO_ERROR, at_step=step)])
