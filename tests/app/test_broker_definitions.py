@@ -114,7 +114,7 @@ def test_ctl_exports_and_imports_on_a_running_and_on_a_stopped_broker(tmp_path: 
     done = ctl(stopped, "export_definitions", "-")
     assert done.returncode == 0, done.stderr
     assert "offline" in {queue["name"] for queue in json.loads(done.stdout)["queues"]}
-    done = ctl(stopped, "import_definitions", content='{"queues":[{"name":"q","vhost":"no","durable":true}]}')
+    done = ctl(stopped, "import_definitions", content='{"queues":[{"name":"q","vhost":"/","durable":7}]}')
     assert done.returncode != 0
     assert "queue: name 'q'" in done.stderr
 

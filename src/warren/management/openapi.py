@@ -401,7 +401,7 @@ def _content(route: HttpRoute) -> Schema:
 def _refusals(route: HttpRoute) -> list[int]:
     is_read, names = route.method == "GET", _path_names(route.path)
     found = [406]
-    if not is_read or _query((route.method, route.path)) or "port" in names:
+    if not is_read or _query((route.method, route.path)) or {"port", "unit"} & set(names):
         found.append(400)
     if route.rule is not AccessRule.ANY_USER:
         found.append(401)
