@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,7 +19,6 @@ ADDRESS = "localhost:15672"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```\n(?:\n```json\n(.*?)```)?", PAGE, re.DOTALL)
     assert len(blocks) == 6

@@ -6,6 +6,7 @@ that uses them and stopped after the last one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,10 @@ class Broker:
 
 
 def missing() -> dict[str, str]:
-    """Brokers that cannot be started here, and why."""
-    found = {}
+    """Brokers that cannot be started here, and why. On CI none is left out: its start fails instead."""
+    found: dict[str, str] = {}
+    if os.environ.get("CI"):
+        return found
     if not (peers.RABBITMQ_HOME / "rabbitmq-server").exists():
         found[RABBITMQ] = "rabbitmq-server is not installed (make peers)"
     return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +26,7 @@ COROUTINE_SECONDS_MAX = 60
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "broker" in metafunc.fixturenames:
-        absent = set() if os.environ.get("CI") else set(brokers.missing())
+        absent = brokers.missing()
         names = [name for name in (brokers.RABBITMQ, brokers.WARREN) if name not in absent]
         metafunc.parametrize("broker", names, indirect=True, scope="session")
 

@@ -281,7 +281,7 @@ def test_the_unit_notifies_and_may_write_to_its_own_directory_only() -> None:
 
 
 def test_systemd_accepts_the_unit(image: Image, tmp_path: Path) -> None:
-    if shutil.which("systemd-analyze") is None:
+    if shutil.which("systemd-analyze") is None and not os.environ.get("CI"):
         pytest.skip("systemd is not installed")
     unit = tmp_path / "warren.service"
     unit.write_text(image.inside(UNIT.read_text()))
