@@ -268,7 +268,8 @@ class Server:
     # -- permissions and limits ----------------------------------------------------------------------------------
 
     def update_access(self, update: AccessUpdate) -> None:
-        """Users, permissions or vhosts have changed: returns when all connections have it. Not in the loop's thread."""
+        """Users, permissions or vhosts have changed: returns when all connections have it. Not in the loop's thread.
+        Not by `call_in_loop`: the change is durable, and an update that comes late is made all the same."""
         if self._loop is None or self._has_stopped:
             return
         updated: Future[None] = Future()
